@@ -1,0 +1,34 @@
+# `make image` builds and verifies an image, `make test` runs the whole test suite. Both do all their own set-up.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+RELOCK = $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --python-version 3.10
+
+.PHONY: test lint unit relock-tools clean
+
+test: lint unit
+
+# The environment of the tool and its tests, made anew whenever a pin changes.
+$(VENV)/.ready: requirements/uv.txt requirements/dev.txt pyproject.toml
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install --quiet --require-hashes -r requirements/dev.txt
+	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e .
+	touch $@
+
+lint: $(VENV)/.ready
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+
+unit: $(VENV)/.ready
+	$(BIN)/pytest -n 2 -m "not e2e"
+
+relock-tools: $(VENV)/.ready
+	$(RELOCK) --upgrade -o requirements/uv.txt requirements/uv.in
+	$(RELOCK) --upgrade -o requirements/dev.txt pyproject.toml requirements/dev.in
+
+clean:
+	rm -rf $(VENV) dist build

@@ -1,0 +1,1 @@
+"""Which GPUs can these binaries run on?"""

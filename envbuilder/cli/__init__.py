@@ -1,0 +1,91 @@
+"""The command line. One module a command, imported only when that command is asked for."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+
+import click
+
+from envbuilder import __version__
+from envbuilder.errors import INTERRUPTED, EnvbuilderError
+
+# name -> (module, one-line help). The help stands here so that `envbuilder --help` imports no command.
+COMMANDS = {
+    "stacks": ("envbuilder.cli.stacks", "List the stacks, or explain every pin of one."),
+}
+
+
+class LazyGroup(click.Group):
+    """A group whose commands are imported on use; the listing needs only the table above."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """The commands in the order of the road."""
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """Import the module of ``cmd_name`` and take its ``command``."""
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = import_module(COMMANDS[cmd_name][0]).command
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The table of commands, without importing any."""
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, text) for name, (_, text) in COMMANDS.items()])
+
+
+@click.group(
+    cls=LazyGroup,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 fine or proven, 1 failed or a fault found, 2 wrong use, 3 not enough to tell, "
+    "4 a source does not answer, 5 bytes differ from the lock, 6 the host lacks something, 7 a build step failed, "
+    "130 interrupted.",
+)
+@click.version_option(__version__, prog_name="envbuilder")
+def group() -> None:
+    """Locks, images and proof for NVIDIA cards that everything else has dropped.
+
+    \b
+    Example:
+      envbuilder stacks
+      envbuilder build p40-debian
+      envbuilder verify --gpu 0
+    """
+
+
+def main(args: list[str] | None = None) -> None:
+    """Run the command line and leave with its exit code."""
+    sys.exit(run(args))
+
+
+def run(args: list[str] | None = None) -> int:
+    """Run the command line; the exit code. A user's mistake is shown as what, where and what to do."""
+    try:
+        result = group.main(args=args, prog_name="envbuilder", standalone_mode=False)
+    except EnvbuilderError as error:
+        show_error(error)
+        return error.exit_code
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except (click.Abort, KeyboardInterrupt):
+        click.echo("\ninterrupted; nothing half-written is left behind", err=True)
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (head, less) went away: not an error, and nothing more can be printed.
+        sys.stderr.close()
+        return 0
+    return result if isinstance(result, int) else 0
+
+
+def show_error(error: EnvbuilderError) -> None:
+    """Print an error to standard error: what is wrong, where, and the cure."""
+    where = f"{error.place}: " if error.place and str(error.place) else ""
+    click.echo(f"{click.style('error:', fg='red', bold=True)} {where}{error.message}", err=True)
+    if error.detail:
+        for line in error.detail.rstrip().splitlines():
+            click.echo(f"  | {line}", err=True)
+    if error.cure:
+        click.echo(f"{click.style('do:', bold=True)} {error.cure}", err=True)

@@ -1,0 +1,54 @@
+"""Where stacks, GPU profiles, templates and locks are found: the project in the current folder, then the built-in ones.
+
+A project is a folder that holds ``stacks/``. Without one, the files that came with envbuilder serve, and what a
+command writes goes below the current folder.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from envbuilder.errors import InputError
+
+_PACKAGE = Path(__file__).resolve().parent
+
+
+def builtin_root() -> Path:
+    """The folder holding the built-in ``stacks``, ``gpus``, ``templates`` and ``locks``.
+
+    In an installed wheel that is ``envbuilder/_data``; in a checkout, the checkout itself.
+    """
+    packed = _PACKAGE / "_data"
+    return packed if packed.is_dir() else _PACKAGE.parent
+
+
+def project_root() -> Path:
+    """The current folder, where commands write."""
+    return Path.cwd()
+
+
+def find(kind: str, filename: str) -> Path:
+    """The file ``kind/filename`` of the project, else the built-in one.
+
+    Raises InputError, listing what there is, when neither has it.
+    """
+    roots = (project_root(), builtin_root())
+    for root in roots:
+        path = root / kind / filename
+        if path.is_file():
+            return path
+    known = ", ".join(names(kind, Path(filename).suffix)) or "none"
+    raise InputError(
+        f"there is no {kind.rstrip('s')} named {Path(filename).stem!r}",
+        cure=f"Known: {known}. Your own goes into {project_root() / kind / filename}.",
+    )
+
+
+def names(kind: str, suffix: str) -> list[str]:
+    """The names (file name without suffix) known in ``kind``, sorted."""
+    found: set[str] = set()
+    for root in (project_root(), builtin_root()):
+        folder = root / kind
+        if folder.is_dir():
+            found.update(p.name.removesuffix(suffix) for p in folder.iterdir() if p.name.endswith(suffix))
+    return sorted(found)

@@ -1,0 +1,1 @@
+"""From a log or a faulty file to the cause and the cure."""

@@ -1,0 +1,55 @@
+"""Writing files so that nobody ever sees half of one, and hashing them."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import tempfile
+from pathlib import Path
+
+from envbuilder.errors import HostError, Place
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write ``text`` (UTF-8) to ``path`` through a temporary file beside it, making parent folders.
+
+    Raises HostError when the disk is full or the folder cannot be written.
+    """
+    write_bytes(path, text.encode())
+
+
+def write_bytes(path: Path, data: bytes) -> None:
+    """Like write_text, for bytes."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            # mkstemp makes files private; a lock or report is read by others too.
+            umask = os.umask(0)
+            os.umask(umask)
+            Path(name).chmod(0o666 & ~umask)
+            Path(name).replace(path)
+        except BaseException:
+            with contextlib.suppress(FileNotFoundError):
+                Path(name).unlink()
+            raise
+    except OSError as error:
+        raise HostError(
+            f"cannot write the file: {error.strerror}",
+            place=Place(str(path)),
+            cure="Free some space or choose a folder you may write to, then run the command again.",
+        ) from error
+
+
+def sha256_of(path: Path) -> str:
+    """The SHA-256 of a file's bytes, in lower-case hex."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while chunk := stream.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()

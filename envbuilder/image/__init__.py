@@ -1,0 +1,1 @@
+"""Engines that build and run images, and what is known of an image."""

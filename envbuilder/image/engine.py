@@ -1,0 +1,89 @@
+"""The one interface to what builds and runs images. Each engine is a module of its own beside this one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from envbuilder.report.progress import Progress
+
+
+@dataclass(frozen=True)
+class BuildRequest:
+    """What to build.
+
+    ``context`` holds what the Dockerfile copies. ``contexts`` are further named build contexts (folders).
+    ``secrets`` are files by secret id, seen by RUN steps only and never in a layer. ``network`` is False for a
+    build that has fetched everything beforehand.
+    """
+
+    dockerfile: Path
+    context: Path
+    target: str
+    tag: str
+    source_date_epoch: int
+    labels: Mapping[str, str] = field(default_factory=dict)
+    contexts: Mapping[str, Path] = field(default_factory=dict)
+    secrets: Mapping[str, Path] = field(default_factory=dict)
+    network: bool = False
+    cache: bool = True
+
+
+@dataclass(frozen=True)
+class ImageInfo:
+    """An image in the engine's store. Sizes in bytes, uncompressed; digests as ``sha256:...``."""
+
+    reference: str
+    digest: str
+    size: int
+    layers: tuple[tuple[str, int], ...]
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """What to run: ``command`` in ``image``, as the image's user, without network unless asked for.
+
+    ``gpu`` is None, "all", an index or a UUID. ``mounts`` maps a host path to a read-only path in the container.
+    """
+
+    image: str
+    command: tuple[str, ...]
+    gpu: str | None = None
+    mounts: Mapping[Path, str] = field(default_factory=dict)
+    env: Mapping[str, str] = field(default_factory=dict)
+    network: bool = False
+    shm_mib: int = 1024
+
+
+class Run(Protocol):
+    """A running command. Iterate for its output lines (standard output); ``wait`` gives the exit code."""
+
+    def __iter__(self) -> Iterator[str]:
+        """Lines of standard output as they come."""
+
+    def wait(self) -> int:
+        """The exit code; the container is gone afterwards."""
+
+    def errors(self) -> str:
+        """The tail of standard error."""
+
+    def stop(self) -> None:
+        """End the command and remove its container."""
+
+
+class Engine(Protocol):
+    """An engine. Every method raises HostError with a cure when the engine or what it needs is not there."""
+
+    name: str
+
+    def build(self, request: BuildRequest, progress: Progress) -> ImageInfo:
+        """Build and store an image. Raises BuildError with the failing step and the last lines."""
+
+    def image(self, reference: str) -> ImageInfo | None:
+        """The image ``reference`` (a tag, or a digest) in the store, or None."""
+
+    def run(self, request: RunRequest) -> Run:
+        """Start a command in an image."""

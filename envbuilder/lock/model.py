@@ -1,0 +1,84 @@
+"""A lock: every artifact of a stack by name, version, SHA-256 and size. No address of a mirror stands in it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from envbuilder.stack.fields import Strict
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+# The folder a file is cached and fetched under is made of these names, so they hold no slash and no leading dot.
+Filename = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~%:-]*$")]
+
+
+class PythonArtifact(Strict):
+    """One wheel or sdist: the very file that is installed. ``size`` in bytes, None where the index does not say."""
+
+    name: str
+    version: str
+    filename: Filename
+    sha256: Sha256
+    size: int | None
+    index: str | None = Field(None, description="Name of the index; None is the client's default index.")
+    group: str | None = None
+
+
+class DebArtifact(Strict):
+    """One Debian binary package. ``size`` in bytes. ``target`` is the image target that first needs it."""
+
+    name: str
+    version: str
+    architecture: Literal["amd64", "all"]
+    component: str
+    sha256: Sha256
+    size: int
+    target: Literal["runtime", "devel"]
+
+    @property
+    def filename(self) -> str:
+        """The file's name as apt caches it: the epoch's colon is escaped."""
+        return f"{self.name}_{self.version.replace(':', '%3a')}_{self.architecture}.deb"
+
+
+class CondaArtifact(Strict):
+    """One conda package. Records of the label channel may have no SHA-256; then the MD5 is what there is."""
+
+    name: str
+    version: str
+    build: str
+    filename: Filename
+    url: str
+    md5: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
+    sha256: Sha256 | None
+    size: int | None
+
+
+class GitArtifact(Strict):
+    """A source tree at one commit."""
+
+    name: str
+    repository: str
+    tag: str
+    commit: Annotated[str, Field(pattern=r"^[0-9a-f]{40}$")]
+
+
+class BaseImage(Strict):
+    """A base image out of a registry, by digest. ``target`` is the build stage that starts from it."""
+
+    target: Literal["devel", "runtime"]
+    reference: str
+    digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
+
+
+class Lock(Strict):
+    """All of a stack's lock files, read and checked. ``digest`` is ``sha256:...`` over all of them."""
+
+    stack: str
+    digest: str
+    python: tuple[PythonArtifact, ...]
+    debs: tuple[DebArtifact, ...] = ()
+    conda: tuple[CondaArtifact, ...] = ()
+    git: tuple[GitArtifact, ...] = ()
+    images: tuple[BaseImage, ...] = ()

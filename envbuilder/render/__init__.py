@@ -1,0 +1,1 @@
+"""From locks to text: Dockerfiles and environment files."""

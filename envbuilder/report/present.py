@@ -1,0 +1,102 @@
+"""The one presenter: a report as text for people, as JSON, as JUnit XML."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from envbuilder.files import write_bytes
+from envbuilder.report.model import Finding, Report, Severity, Status, Verdict
+
+_SEVERITY_STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.ADVICE: "cyan"}
+_STATUS_STYLE = {
+    Status.PASSED: "green",
+    Status.FAILED: "bold red",
+    Status.NOT_PROVEN: "yellow",
+    Status.UNKNOWN: "yellow",
+}
+_VERDICT_STYLE = {Verdict.YES: "bold green", Verdict.NO: "bold red", Verdict.UNKNOWN: "bold yellow"}
+
+
+def as_json(report: Report) -> str:
+    """The report as indented JSON with a final newline."""
+    return json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n"
+
+
+def print_text(report: Report, stream: IO[str] | None = None) -> None:
+    """Print checks, findings and the verdict with rich, to standard output unless ``stream`` is given."""
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    console = Console(file=stream, highlight=False)
+    if report.checks:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column in ("check", "result", "time", "evidence"):
+            table.add_column(column, overflow="fold")
+        for check in report.checks:
+            shown = check.message or ", ".join(f"{k} {v}" for k, v in check.evidence.items())
+            style = _STATUS_STYLE[check.status]
+            table.add_row(
+                escape(check.title), f"[{style}]{check.status.value}[/]", f"{check.seconds:.1f} s", escape(shown)
+            )
+        console.print(table)
+        for check in report.checks:
+            if check.status is Status.FAILED and check.cure:
+                console.print(f"\n[bold red]{escape(check.title)}[/]: {escape(check.message)}")
+                console.print(f"  [bold]do:[/] {escape(check.cure)}")
+    for finding in report.findings:
+        _print_finding(console.print, finding)
+    style = _VERDICT_STYLE[report.verdict]
+    console.print(f"\n[{style}]{report.verdict.value}[/]: {escape(report.summary)}", soft_wrap=True)
+
+
+def _print_finding(out: Callable[..., None], finding: Finding) -> None:
+    from rich.markup import escape
+
+    style = _SEVERITY_STYLE[finding.severity]
+    place = str(finding.place)
+    head = f"{place}: " if place else ""
+    out(f"\n{escape(head)}[{style}]{finding.severity.value}[/] {escape(finding.title)} [dim]({finding.rule})[/]")
+    for line in finding.evidence:
+        out(f"  [dim]>[/] {escape(line)}", soft_wrap=True)
+    if finding.cause:
+        out(f"  [bold]cause:[/] {escape(finding.cause)}", soft_wrap=True)
+    if finding.cure:
+        out(f"  [bold]cure:[/] {escape(finding.cure)}", soft_wrap=True)
+    for line in finding.not_help:
+        out(f"  [bold]will not help:[/] {escape(line)}", soft_wrap=True)
+    if finding.sources:
+        out(f"  [dim]source ({finding.confidence.value}): {escape('; '.join(finding.sources))}[/]", soft_wrap=True)
+
+
+def write_junit(report: Report, path: Path) -> None:
+    """Write the report as JUnit XML. A check that is not proven, or a question left open, is a skipped case."""
+    from junitparser import Error, Failure, JUnitXml, Skipped, TestCase, TestSuite
+
+    suite = TestSuite(f"envbuilder {report.command}")
+    for check in report.checks:
+        case = TestCase(check.title, classname=check.id, time=check.seconds)
+        if check.status is Status.FAILED:
+            case.result = [Failure(check.message)]
+        elif check.status is not Status.PASSED:
+            case.result = [Skipped(f"{check.status.value}: {check.message}")]
+        case.system_out = json.dumps(dict(check.evidence), ensure_ascii=False)
+        suite.add_testcase(case)
+    for finding in report.findings:
+        case = TestCase(f"{finding.place} {finding.title}".strip(), classname=finding.rule)
+        if finding.severity is not Severity.ADVICE:
+            case.result = [Failure(f"{finding.cause}\n{finding.cure}")]
+        suite.add_testcase(case)
+    verdict = TestCase(report.summary, classname="verdict")
+    if report.verdict is Verdict.NO:
+        verdict.result = [Failure(report.summary)]
+    elif report.verdict is Verdict.UNKNOWN:
+        verdict.result = [Error(report.summary)]
+    suite.add_testcase(verdict)
+    xml = JUnitXml()
+    xml.add_testsuite(suite)
+    data: bytes = xml.tostring()  # type: ignore[no-untyped-call]  # junitparser leaves this one untyped
+    write_bytes(path, data)

@@ -1,0 +1,1 @@
+"""Compatibility tables: rows with sources, and look-ups over them."""

@@ -1,0 +1,29 @@
+"""Reading TOML, with errors for people."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import tomli
+
+from envbuilder.errors import InputError, Place
+
+
+def load(path: Path) -> dict[str, Any]:
+    """The TOML document in ``path``. Raises InputError when it is missing, unreadable or not TOML."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        raise InputError("there is no such file", place=Place(str(path))) from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"the file cannot be read: {error}", place=Place(str(path))) from error
+    return loads(text, str(path))
+
+
+def loads(text: str, name: str) -> dict[str, Any]:
+    """The TOML document in ``text``; ``name`` stands for it in errors."""
+    try:
+        return tomli.loads(text)
+    except tomli.TOMLDecodeError as error:
+        raise InputError(f"this is not TOML: {error}", place=Place(name)) from error

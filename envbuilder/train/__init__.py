@@ -1,0 +1,1 @@
+"""Data, memory plan and launch of a training run."""
