@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 RELOCK = $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --python-version 3.10
 
-.PHONY: test lint unit relock-tools clean
+.PHONY: test lint unit schema relock-tools clean
 
 test: lint unit
 
@@ -25,6 +25,11 @@ lint: $(VENV)/.ready
 
 unit: $(VENV)/.ready
 	$(BIN)/pytest -n 2 -m "not e2e"
+
+# The JSON Schemas that editors read, made from the models.
+schema: $(VENV)/.ready
+	$(BIN)/python -c "from pathlib import Path; from envbuilder.stack.schema import MODELS, schema_text; \
+	  [Path('docs/schema', name).write_text(schema_text(name)) for name in MODELS]"
 
 relock-tools: $(VENV)/.ready
 	$(RELOCK) --upgrade -o requirements/uv.txt requirements/uv.in
