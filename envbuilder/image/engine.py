@@ -16,7 +16,7 @@ class BuildRequest:
 
     ``context`` holds what the Dockerfile copies. ``contexts`` are further named build contexts (folders).
     ``secrets`` are files by secret id, seen by RUN steps only and never in a layer. ``network`` is False for a
-    build that has fetched everything beforehand.
+    build that has fetched everything beforehand. ``cache`` is False to build every layer anew.
     """
 
     dockerfile: Path
@@ -33,9 +33,14 @@ class BuildRequest:
 
 @dataclass(frozen=True)
 class ImageInfo:
-    """An image in the engine's store. Sizes in bytes, uncompressed; digests as ``sha256:...``."""
+    """An image in the engine's store.
+
+    ``digest`` is that of the manifest, ``id`` that of the configuration, both as ``sha256:...``. ``size`` and the
+    sizes in ``layers`` (digest, size) are bytes, as the engine stores them: uncompressed with buildah.
+    """
 
     reference: str
+    id: str
     digest: str
     size: int
     layers: tuple[tuple[str, int], ...]
@@ -62,7 +67,7 @@ class Run(Protocol):
     """A running command. Iterate for its output lines (standard output); ``wait`` gives the exit code."""
 
     def __iter__(self) -> Iterator[str]:
-        """Lines of standard output as they come."""
+        """Lines of standard output as they come, without the newline."""
 
     def wait(self) -> int:
         """The exit code; the container is gone afterwards."""
@@ -71,7 +76,7 @@ class Run(Protocol):
         """The tail of standard error."""
 
     def stop(self) -> None:
-        """End the command and remove its container."""
+        """End the command and remove its container. Safe to call twice, and after ``wait``."""
 
 
 class Engine(Protocol):
@@ -79,11 +84,14 @@ class Engine(Protocol):
 
     name: str
 
+    def version(self) -> str:
+        """The engine and its version, as one line for the build record."""
+
     def build(self, request: BuildRequest, progress: Progress) -> ImageInfo:
         """Build and store an image. Raises BuildError with the failing step and the last lines."""
 
     def image(self, reference: str) -> ImageInfo | None:
-        """The image ``reference`` (a tag, or a digest) in the store, or None."""
+        """The image ``reference`` (a tag, an id or a digest) in the store, or None."""
 
     def run(self, request: RunRequest) -> Run:
         """Start a command in an image."""

@@ -1,0 +1,203 @@
+"""The engine without a daemon: buildah, with runc underneath."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from envbuilder.errors import BuildError, HostError
+from envbuilder.image import scratch
+from envbuilder.image.engine import BuildRequest, ImageInfo, RunRequest
+from envbuilder.image.failures import build_error
+from envbuilder.image.process import Process, output
+from envbuilder.report.progress import Progress
+
+_STEP = re.compile(r"^(?:\[\d+/\d+\] )?STEP (\d+)/(\d+): (.*)$")
+_TITLE = re.compile(r": '([^']+)'")
+_GPU_RUNTIME = "nvidia-container-runtime"
+INSTALL = "apt-get install --no-install-recommends buildah runc"
+
+
+class Buildah:
+    """Builds with ``buildah build``, runs with ``buildah run``; images lie in the host's containers storage."""
+
+    name = "buildah"
+
+    def __init__(self) -> None:
+        for program in ("buildah", "runc"):
+            if not shutil.which(program):
+                raise HostError(f"{program} is not on this host", cure=f"Install it, as root: {INSTALL}")
+        self._storage: Path | None = None
+
+    def version(self) -> str:
+        """``buildah 1.28.2, runc 1.1.5+ds1``."""
+        versions = (output([program, "--version"]).stdout.split() for program in ("buildah", "runc"))
+        return ", ".join(f"{words[0]} {words[2]}" for words in versions)
+
+    def build(self, request: BuildRequest, progress: Progress) -> ImageInfo:
+        """Build with every file's time set to the request's, layer by layer out of the cache where it can."""
+        self.sweep()
+        with scratch.scratch() as folder:
+            process = Process(self._build_command(request, folder), env={"TMPDIR": str(folder)}, merge_errors=True)
+            step = ""
+            try:
+                tail: list[str] = []
+                for line in process:
+                    progress.log(line)
+                    if match := _STEP.match(line):
+                        step, tail = match[3], []
+                        progress.stage(f"step {match[1]}/{match[2]}: {step_title(step)}")
+                    elif line:
+                        tail = [*tail[-40:], line]
+                        progress.item(line.strip())
+                code = process.wait()
+            finally:
+                process.stop()
+                self._remove_containers(folder)
+            if code != 0:
+                raise build_error(step_title(step), "\n".join(tail))
+            identity = (folder / "id").read_text().strip()
+        image = self.image(identity)
+        if image is None:
+            raise BuildError(f"buildah built {identity} and does not find it again", detail="\n".join(tail))
+        return ImageInfo(request.tag, image.id, image.digest, image.size, image.layers, image.labels)
+
+    def _build_command(self, request: BuildRequest, folder: Path) -> list[str]:
+        # A secret nobody reads: buildah notes its path in each container it makes, so they can be told from others'.
+        marker = folder / "marker"
+        marker.touch()
+        secrets = {**request.secrets, "envbuilder-scratch": marker}
+        return [
+            *("buildah", "build", "--layers", "--force-rm", "--identity-label=false", "--isolation", "oci"),
+            *("--runtime", "runc", "--network", "host" if request.network else "none"),
+            # The host's proxy settings are the host's business: what a build fetches, it fetches by the lock.
+            *([] if request.network else ["--http-proxy=false"]),
+            *("--timestamp", str(request.source_date_epoch), "--target", request.target, "--tag", request.tag),
+            *("--iidfile", str(folder / "id"), "--file", str(request.dockerfile)),
+            *([] if request.cache else ["--no-cache"]),
+            *_pairs("--label", dict(sorted(request.labels.items()))),
+            *_pairs("--build-context", {k: str(v) for k, v in request.contexts.items()}),
+            *(part for key, path in secrets.items() for part in ("--secret", f"id={key},src={path}")),
+            str(request.context),
+        ]
+
+    def image(self, reference: str) -> ImageInfo | None:
+        """What ``buildah inspect`` says of the image."""
+        found = output(["buildah", "inspect", "--type", "image", reference])
+        if found.returncode != 0:
+            return None
+        data = json.loads(found.stdout)
+        manifest = json.loads(data["Manifest"])
+        layers = tuple((layer["digest"], layer["size"]) for layer in manifest["layers"])
+        return ImageInfo(
+            reference=reference,
+            id=f"sha256:{data['FromImageID']}",
+            digest=data["FromImageDigest"],
+            size=sum(size for _, size in layers),
+            layers=layers,
+            labels=data["OCIv1"]["config"].get("Labels") or {},
+        )
+
+    def run(self, request: RunRequest) -> BuildahRun:
+        """Run in a container of its own, removed afterwards."""
+        self.sweep()
+        if request.gpu is not None and not shutil.which(_GPU_RUNTIME):
+            raise HostError(
+                f"{_GPU_RUNTIME} is not on this host, so a container cannot see the GPU",
+                cure="Install NVIDIA's container toolkit (package nvidia-container-toolkit), then run this again.",
+            )
+        return BuildahRun(request)
+
+    def sweep(self) -> None:
+        """Remove containers, mounts and folders of builds and runs whose process was killed."""
+        for folder in scratch.abandoned():
+            listing = output(["runc", "list", "--format", "json"]).stdout
+            for container in json.loads(listing or "null") or []:
+                if container["bundle"].startswith(str(folder)):
+                    output(["runc", "delete", "--force", container["id"]])
+            self._remove_containers(folder)
+            scratch.discard(folder)
+
+    def _remove_containers(self, folder: Path) -> None:
+        for container in json.loads(output(["buildah", "containers", "--all", "--json"]).stdout or "null") or []:
+            if container["containername"] == folder.name or str(folder) in self._note(container["id"]):
+                output(["buildah", "rm", container["id"]])
+
+    def _note(self, container: str) -> str:
+        """What buildah wrote down of a container it made; empty when it is gone or another program's."""
+        if self._storage is None:
+            store = json.loads(output(["buildah", "info"]).stdout)["store"]
+            self._storage = Path(store["GraphRoot"]) / f"{store['GraphDriverName']}-containers"
+        with contextlib.suppress(OSError):
+            return (self._storage / container / "userdata" / "buildah.json").read_text(errors="replace")
+        return ""
+
+
+class BuildahRun:
+    """A command running through ``buildah run``."""
+
+    def __init__(self, request: RunRequest) -> None:
+        self._cleanup = ExitStack()
+        folder = self._cleanup.enter_context(scratch.scratch())
+        try:
+            shm = f"{request.shm_mib}m"
+            made = output(["buildah", "from", "--pull-never", "--shm-size", shm, "--name", folder.name, request.image])
+            self._cleanup.callback(output, ["buildah", "rm", folder.name])
+            if made.returncode != 0:
+                raise HostError(
+                    f"no container can be made from {request.image}",
+                    cure="Is the image there? `buildah images` lists them; `envbuilder build` makes one.",
+                    detail=made.stderr,
+                )
+            self._process = Process(_run_command(request, folder.name), env={"TMPDIR": str(folder)})
+            self._cleanup.callback(self._process.stop)
+        except BaseException:
+            self._cleanup.close()
+            raise
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._process)
+
+    def wait(self) -> int:
+        """The command's exit code."""
+        try:
+            return self._process.wait()
+        finally:
+            self._cleanup.close()
+
+    def errors(self) -> str:
+        """The tail of standard error, without buildah's own word on the exit code."""
+        lines = self._process.errors().splitlines()
+        return "\n".join(line for line in lines if not line.startswith("Error: while running runtime: exit status"))
+
+    def stop(self) -> None:
+        """End the command and remove the container."""
+        self._cleanup.close()
+
+
+def _run_command(request: RunRequest, container: str) -> list[str]:
+    gpu = {"NVIDIA_VISIBLE_DEVICES": request.gpu, "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
+    env = {**request.env, **(gpu if request.gpu is not None else {})}
+    return [
+        *("buildah", "run", "--isolation", "oci", "--runtime", "runc" if request.gpu is None else _GPU_RUNTIME),
+        *("--network", "host" if request.network else "none"),
+        *(part for key, value in env.items() for part in ("--env", f"{key}={value}")),
+        *(part for host, inside in request.mounts.items() for part in ("--volume", f"{host}:{inside}:ro")),
+        *(container, "--", *request.command),
+    ]
+
+
+def _pairs(option: str, values: dict[str, str]) -> list[str]:
+    return [part for key, value in values.items() for part in (option, f"{key}={value}")]
+
+
+def step_title(instruction: str) -> str:
+    """What a step is for: our Dockerfiles name it in a quoted no-op; else the instruction itself, cut short."""
+    match = _TITLE.search(instruction)
+    text = match[1].split(" @")[0] if match else instruction
+    return text if len(text) <= 72 else text[:71] + "…"
