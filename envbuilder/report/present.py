@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO
 
@@ -17,6 +17,26 @@ _STATUS_STYLE = {
     Status.NOT_PROVEN: "yellow",
     Status.UNKNOWN: "yellow",
 }
+# The labels of the text, by language. The English ones are what they name.
+_LABELS: Mapping[str, Mapping[str, str]] = {
+    "en": {},
+    "zh": {
+        "cause": "原因",
+        "cure": "解决办法",
+        "will not help": "无济于事",
+        "source": "来源",
+        "error": "错误",
+        "warning": "警告",
+        "advice": "建议",
+        "yes": "没有问题",
+        "no": "有问题",
+        "not enough to tell": "无法判断",
+        "measured": "实测",
+        "sourced": "有出处",
+        "inferred": "推断",
+        "unresolved": "未有定论",
+    },
+}
 _VERDICT_STYLE = {Verdict.YES: "bold green", Verdict.NO: "bold red", Verdict.UNKNOWN: "bold yellow"}
 
 
@@ -25,8 +45,11 @@ def as_json(report: Report) -> str:
     return json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n"
 
 
-def print_text(report: Report, stream: IO[str] | None = None) -> None:
-    """Print checks, findings and the verdict with rich, to standard output unless ``stream`` is given."""
+def print_text(report: Report, stream: IO[str] | None = None, lang: str = "en") -> None:
+    """Print checks, findings and the verdict with rich, to standard output unless ``stream`` is given.
+
+    ``lang`` is the language of the labels; the texts of the findings are in the language they were made in.
+    """
     from rich.console import Console
     from rich.markup import escape
     from rich.table import Table
@@ -48,28 +71,34 @@ def print_text(report: Report, stream: IO[str] | None = None) -> None:
                 console.print(f"\n[bold red]{escape(check.title)}[/]: {escape(check.message)}")
                 console.print(f"  [bold]do:[/] {escape(check.cure)}")
     for finding in report.findings:
-        _print_finding(console.print, finding)
+        _print_finding(console.print, finding, _LABELS[lang])
     style = _VERDICT_STYLE[report.verdict]
-    console.print(f"\n[{style}]{report.verdict.value}[/]: {escape(report.summary)}", soft_wrap=True)
+    said = _LABELS[lang].get(report.verdict.value, report.verdict.value)
+    console.print(f"\n[{style}]{said}[/]: {escape(report.summary)}", soft_wrap=True)
 
 
-def _print_finding(out: Callable[..., None], finding: Finding) -> None:
+def _print_finding(out: Callable[..., None], finding: Finding, labels: Mapping[str, str]) -> None:
     from rich.markup import escape
+
+    def label(name: str) -> str:
+        return labels.get(name, name)
 
     style = _SEVERITY_STYLE[finding.severity]
     place = str(finding.place)
     head = f"{place}: " if place else ""
-    out(f"\n{escape(head)}[{style}]{finding.severity.value}[/] {escape(finding.title)} [dim]({finding.rule})[/]")
+    said = label(finding.severity.value)
+    out(f"\n{escape(head)}[{style}]{said}[/] {escape(finding.title)} [dim]({finding.rule})[/]", soft_wrap=True)
     for line in finding.evidence:
         out(f"  [dim]>[/] {escape(line)}", soft_wrap=True)
     if finding.cause:
-        out(f"  [bold]cause:[/] {escape(finding.cause)}", soft_wrap=True)
+        out(f"  [bold]{label('cause')}:[/] {escape(finding.cause)}", soft_wrap=True)
     if finding.cure:
-        out(f"  [bold]cure:[/] {escape(finding.cure)}", soft_wrap=True)
+        out(f"  [bold]{label('cure')}:[/] {escape(finding.cure)}", soft_wrap=True)
     for line in finding.not_help:
-        out(f"  [bold]will not help:[/] {escape(line)}", soft_wrap=True)
+        out(f"  [bold]{label('will not help')}:[/] {escape(line)}", soft_wrap=True)
     if finding.sources:
-        out(f"  [dim]source ({finding.confidence.value}): {escape('; '.join(finding.sources))}[/]", soft_wrap=True)
+        known = label(finding.confidence.value)
+        out(f"  [dim]{label('source')} ({known}): {escape('; '.join(finding.sources))}[/]", soft_wrap=True)
 
 
 def write_junit(report: Report, path: Path) -> None:
