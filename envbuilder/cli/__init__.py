@@ -13,6 +13,7 @@ from envbuilder.errors import INTERRUPTED, EnvbuilderError
 # name -> (module, one-line help). The help stands here so that `envbuilder --help` imports no command.
 COMMANDS = {
     "stacks": ("envbuilder.cli.stacks", "List the stacks, or explain every pin of one."),
+    "lock": ("envbuilder.cli.lock", "Resolve a stack into exact files, by name, version, SHA-256 and size."),
     "explain": ("envbuilder.cli.explain", "Name the cause and the cure of what a log shows."),
 }
 

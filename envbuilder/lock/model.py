@@ -24,14 +24,24 @@ class PythonArtifact(Strict):
     index: str | None = Field(None, description="Name of the index; None is the client's default index.")
     group: str | None = None
 
+    @property
+    def is_sdist(self) -> bool:
+        """Whether the file must be built before it is installed."""
+        return not self.filename.endswith(".whl")
+
 
 class DebArtifact(Strict):
-    """One Debian binary package. ``size`` in bytes. ``target`` is the image target that first needs it."""
+    """One Debian binary package. ``size`` in bytes. ``target`` is the image target that first needs it.
+
+    ``path`` is the file's place below the root of every mirror of the archive that ``suite`` belongs to.
+    """
 
     name: str
     version: str
     architecture: Literal["amd64", "all"]
+    suite: str
     component: str
+    path: Annotated[str, Field(pattern=r"^pool/(?:[A-Za-z0-9][A-Za-z0-9._+~-]*/)+[A-Za-z0-9][A-Za-z0-9._+~-]*\.deb$")]
     sha256: Sha256
     size: int
     target: Literal["runtime", "devel"]
@@ -40,6 +50,18 @@ class DebArtifact(Strict):
     def filename(self) -> str:
         """The file's name as apt caches it: the epoch's colon is escaped."""
         return f"{self.name}_{self.version.replace(':', '%3a')}_{self.architecture}.deb"
+
+
+class DebianBase(Strict):
+    """The Debian packages of a lock. ``release`` is the point release of ``suite`` (say 12.15) that was read.
+
+    ``security`` tells whether the security archive was read too.
+    """
+
+    suite: str
+    release: str
+    security: bool
+    packages: tuple[DebArtifact, ...]
 
 
 class CondaArtifact(Strict):
@@ -78,7 +100,12 @@ class Lock(Strict):
     stack: str
     digest: str
     python: tuple[PythonArtifact, ...]
-    debs: tuple[DebArtifact, ...] = ()
+    debian: DebianBase | None = None
     conda: tuple[CondaArtifact, ...] = ()
     git: tuple[GitArtifact, ...] = ()
     images: tuple[BaseImage, ...] = ()
+
+    @property
+    def debs(self) -> tuple[DebArtifact, ...]:
+        """The Debian packages of all targets; empty when the base is an image."""
+        return self.debian.packages if self.debian else ()

@@ -1,0 +1,82 @@
+"""``envbuilder lock``: resolve a stack into its lock files."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+import click
+
+
+class DefaultGroup(click.Group):
+    """A group whose first argument may be left out: what names no command goes to the command ``default``."""
+
+    default = "stack"
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Put the default command's name before arguments that name none."""
+        if not args or (args[0] not in self.commands and args[0] not in ctx.help_option_names):
+            args = [self.default, *args]
+        return super().parse_args(ctx, args)
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The options of the default command, then the other commands."""
+        params = [*self.commands[self.default].params, *self.get_params(ctx)]
+        records = [record for param in params if (record := param.get_help_record(ctx))]
+        with formatter.section("Options"):
+            formatter.write_dl(records)
+        self.format_commands(ctx, formatter)
+
+
+@click.group(name="lock", cls=DefaultGroup, options_metavar="", subcommand_metavar="[STACK] [OPTIONS]")
+def command() -> None:
+    """Resolve STACK (all stacks, without it) into exact files, by name, version, SHA-256 and size.
+
+    The same stack gives the same lock, byte for byte, behind any mirror. Nothing is written unless all of it
+    could be resolved.
+
+    \b
+    Example:
+      envbuilder lock p40-debian
+      envbuilder lock p40-debian --security
+    """
+
+
+@command.command("stack", hidden=True)
+@click.argument("stack", required=False)
+@click.option("--security", is_flag=True, help="Also read Debian's security archive, which moves.")
+@click.option("--offline", is_flag=True, help="Resolve from what earlier runs have kept, without the network.")
+@click.option(
+    "--cutoff", type=click.DateTime(["%Y-%m-%d"]), help="Consider files uploaded before this day, not the stack's."
+)
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def lock(stack: str | None, security: bool, offline: bool, cutoff: datetime | None, as_json: bool) -> None:
+    """Lock one stack, or all."""
+    import json
+
+    from envbuilder.cli.progress import TerminalProgress
+    from envbuilder.lock.locking import Wish, lock_stack
+    from envbuilder.stack.loading import load_stack, stack_names
+
+    wish = Wish(security=security, offline=offline, cutoff=cutoff.date() if cutoff else None)
+    rows = []
+    for name in [stack] if stack else stack_names():
+        with TerminalProgress() as progress:
+            done = lock_stack(load_stack(name)[0], wish, progress)
+        rows.append(
+            {
+                "stack": done.now.stack,
+                "digest": done.now.digest,
+                "python": len(done.now.python),
+                "debian": len(done.now.debs),
+                "changed": [str(path) for path in done.changed],
+            }
+        )
+        if not as_json:
+            click.echo(f"{name}: {len(done.now.python)} Python packages, {len(done.now.debs)} Debian packages")
+            click.echo(f"  lock {done.now.digest}")
+            for path in done.changed:
+                click.echo(f"  wrote {path}")
+            if not done.changed:
+                click.echo("  nothing changed")
+    if as_json:
+        click.echo(json.dumps(rows, indent=2))

@@ -1,0 +1,119 @@
+"""The Python half of a lock: for each package the one file that is installed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import date
+from functools import cache
+
+from packaging.markers import Environment
+from packaging.pylock import PackageSdist, PackageWheel, Pylock, PylockSelectError
+from packaging.tags import Tag, compatible_tags, cpython_tags
+
+from envbuilder.errors import InputError, Place
+from envbuilder.lock.client import PythonClient
+from envbuilder.lock.model import PythonArtifact
+from envbuilder.lock.suites import base_glibc
+from envbuilder.lock.uv import Target, resolve
+from envbuilder.stack.model import Stack
+
+# PEP 600: the names that manylinux tags had before they were numbered by glibc.
+_LEGACY = {17: "manylinux2014", 12: "manylinux2010", 5: "manylinux1"}
+
+
+def target_of(stack: Stack) -> Target:
+    """What the stack's Python files must fit."""
+    return Target(stack.python.version, base_glibc(stack))
+
+
+def lock_python(
+    stack: Stack,
+    client: PythonClient,
+    *,
+    cutoff: date | None = None,
+    offline: bool = False,
+    sizes: Mapping[str, int] | None = None,
+) -> tuple[PythonArtifact, ...]:
+    """Resolve the stack's Python requirements and choose one file for each package.
+
+    ``cutoff`` replaces the stack's. ``sizes`` gives the bytes by SHA-256 for files whose size the index does not
+    say. Raises InputError when the pins contradict one another or a file has no SHA-256 or cannot be built.
+    """
+    requirements = [f"{name}=={pin.version}" for name, pin in stack.python.packages.items()]
+    target = target_of(stack)
+    pylock = resolve(requirements, target, client, cutoff=cutoff or stack.python.cutoff, offline=offline)
+    artifacts = tuple(artifact for artifact, _ in chosen(pylock, target, sizes or {}))
+    _check_buildable(stack, artifacts)
+    return artifacts
+
+
+def chosen(pylock: Pylock, target: Target, sizes: Mapping[str, int]) -> Iterator[tuple[PythonArtifact, str]]:
+    """For each package of ``pylock`` the file that fits best (an sdist only where no wheel fits), and its address."""
+    try:
+        for package, file in pylock.select(environment=_environment(target), tags=_tags(target)):
+            assert isinstance(file, PackageWheel | PackageSdist)
+            sha256 = file.hashes.get("sha256")
+            if sha256 is None:
+                raise InputError(
+                    f"the index gives no SHA-256 for {file.filename}",
+                    cure="Use an index that does: pip config set global.index-url ADDRESS",
+                )
+            size = file.size if file.size is not None else sizes.get(sha256)
+            artifact = PythonArtifact(
+                name=package.name,
+                version=str(package.version),
+                filename=file.filename,
+                sha256=sha256,
+                size=size,
+                index=None,
+                group=None,
+            )
+            yield artifact, file.url or ""
+    except PylockSelectError as error:
+        raise InputError(
+            f"no file fits Python {target.python} on Linux x86_64: {error}",
+            cure="Pin a version that has a wheel for it, or a source distribution.",
+        ) from error
+
+
+def _check_buildable(stack: Stack, artifacts: tuple[PythonArtifact, ...]) -> None:
+    """The image is built without a network, so what sdists are built with must be in the lock too."""
+    sources = [a.name for a in artifacts if a.is_sdist]
+    if sources and not any(a.name == "setuptools" for a in artifacts):
+        raise InputError(
+            f"only sources exist of {', '.join(sources)}, and the lock has no setuptools to build them with",
+            place=Place(f"stacks/{stack.name}.toml", field="python.packages"),
+            cure="Pin setuptools in the stack.",
+        )
+
+
+def _environment(target: Target) -> Environment:
+    """The markers' variables on the target (PEP 508). Those of a running kernel are unknown and empty."""
+    full = target.python if target.python.count(".") == 2 else f"{target.python}.0"
+    return {
+        "implementation_name": "cpython",
+        "implementation_version": full,
+        "os_name": "posix",
+        "platform_machine": "x86_64",
+        "platform_python_implementation": "CPython",
+        "platform_release": "",
+        "platform_system": "Linux",
+        "platform_version": "",
+        "python_full_version": full,
+        "python_version": ".".join(full.split(".")[:2]),
+        "sys_platform": "linux",
+    }
+
+
+@cache
+def _tags(target: Target) -> tuple[Tag, ...]:
+    """The wheel tags that fit, best first."""
+    version = tuple(int(part) for part in target.python.split(".")[:2])
+    platforms = []
+    for minor in range(int(target.glibc.split(".")[1]), 4, -1):
+        platforms.append(f"manylinux_2_{minor}_x86_64")
+        if minor in _LEGACY:
+            platforms.append(f"{_LEGACY[minor]}_x86_64")
+    platforms.append("linux_x86_64")
+    interpreter = f"cp{version[0]}{version[1]}"
+    return (*cpython_tags(version, platforms=platforms), *compatible_tags(version, interpreter, platforms))

@@ -1,0 +1,89 @@
+"""uv as a program: resolving requirements into exact files. Its output names addresses, so it stays temporary."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import date
+from pathlib import Path
+
+import tomli
+from packaging.pylock import Pylock
+
+from envbuilder.errors import HostError, InputError, SourceError
+from envbuilder.lock.client import PythonClient, redact
+
+
+@dataclass(frozen=True)
+class Target:
+    """What files must fit: CPython ``python`` (3.11 or 3.11.2) on Linux x86_64 with at least ``glibc`` (2.36)."""
+
+    python: str
+    glibc: str
+
+
+def resolve(
+    requirements: Sequence[str],
+    target: Target,
+    client: PythonClient,
+    *,
+    cutoff: date | None = None,
+    dependencies: bool = True,
+    offline: bool = False,
+) -> Pylock:
+    """The files ``requirements`` resolve to, with their addresses at the client's index.
+
+    ``cutoff``: files uploaded on or after that day (UTC) do not exist. ``offline``: from uv's cache alone.
+    Raises InputError when the requirements contradict one another, SourceError when the index does not answer.
+    """
+    with tempfile.TemporaryDirectory(prefix="envbuilder-uv-") as folder:
+        wanted, answer = Path(folder, "requirements.in"), Path(folder, "pylock.toml")
+        wanted.write_text("\n".join(requirements) + "\n", encoding="utf-8")
+        command = [_uv(), "pip", "compile", "--quiet", "--format", "pylock.toml", "--no-header", "--no-annotate"]
+        command += ["--python", sys.executable, "--python-version", target.python]
+        command += ["--python-platform", f"x86_64-manylinux_{target.glibc.replace('.', '_')}"]
+        command += ["--output-file", str(answer)]
+        if cutoff:
+            command += ["--exclude-newer", f"{cutoff.isoformat()}T00:00:00Z"]
+        if not dependencies:
+            command.append("--no-deps")
+        if offline:
+            command.append("--offline")
+        run = subprocess.run(
+            [*command, str(wanted)], env=client.environment(), capture_output=True, text=True, check=False
+        )
+        if run.returncode:
+            raise _error(redact(run.stderr), offline)
+        return Pylock.from_dict(tomli.loads(answer.read_text(encoding="utf-8")))
+
+
+def _uv() -> str:
+    import uv
+
+    try:
+        return uv.find_uv_bin()
+    except FileNotFoundError as error:
+        raise HostError(
+            "the program uv, which resolves Python packages, is not there",
+            cure="Install envbuilder's own requirements again: pip install uv",
+        ) from error
+
+
+_NETWORK = ("Failed to fetch", "Request failed", "error sending request", "Network connectivity is disabled")
+
+
+def _error(stderr: str, offline: bool) -> InputError | SourceError:
+    if any(sign in stderr for sign in _NETWORK):
+        return SourceError(
+            "the Python index does not answer" + (" (--offline: uv's cache lacks something)" if offline else ""),
+            cure="Check the index that pip or uv is set to, proxy and certificates: envbuilder sources",
+            detail=stderr,
+        )
+    return InputError(
+        "the Python requirements cannot be met together",
+        cure="Change the pins named here, in the stack.",
+        detail=stderr,
+    )
