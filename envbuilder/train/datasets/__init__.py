@@ -1,0 +1,1 @@
+"""Mappings of known data sets."""
