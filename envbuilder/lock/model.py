@@ -11,6 +11,8 @@ from envbuilder.stack.fields import Strict
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 # The folder a file is cached and fetched under is made of these names, so they hold no slash and no leading dot.
 Filename = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+~%:-]*$")]
+# conda's names may begin with an underscore, and versions may hold an epoch.
+CondaFilename = Annotated[str, Field(pattern=r"^[A-Za-z0-9_][A-Za-z0-9._+!-]*\.(?:conda|tar\.bz2)$")]
 
 
 class PythonArtifact(Strict):
@@ -70,7 +72,7 @@ class CondaArtifact(Strict):
     name: str
     version: str
     build: str
-    filename: Filename
+    filename: CondaFilename
     url: str
     md5: Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
     sha256: Sha256 | None
