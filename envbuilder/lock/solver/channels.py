@@ -24,7 +24,7 @@ def base_url(channel: str) -> str:
     """The address of a channel given by name (``conda-forge``), label (``nvidia/label/x``) or address."""
     from rattler import Channel
 
-    return Channel(channel).base_url.rstrip("/")
+    return str(Channel(channel).base_url).rstrip("/")
 
 
 def canonical_url(url: str, read_from: dict[str, str]) -> str:

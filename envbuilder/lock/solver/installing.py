@@ -64,7 +64,7 @@ def record_of(url: str, digest: str) -> RepoDataRecord:
         subdir=subdir,
         arch=None,
         platform=None,
-        **digests,  # type: ignore[arg-type]
+        **digests,
     )
     return RepoDataRecord(record, filename, url, channel)
 

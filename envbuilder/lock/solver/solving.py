@@ -75,7 +75,7 @@ class Problem:
         return [self._plain(record) for record in records]
 
     async def _records_of(self, names: list[str]) -> list[RepoDataRecord]:
-        groups = await self.gateway.query(self.sources, [self.platform, "noarch"], names, recursive=False)  # type: ignore[list-item]
+        groups = await self.gateway.query(self.sources, [self.platform, "noarch"], names, recursive=False)
         return [record for group in groups for record in group]
 
     async def _records_at(self, urls: dict[str, str]) -> list[RepoDataRecord]:
@@ -87,15 +87,16 @@ class Problem:
     async def _solve(self, specs: list[str], locked: list[RepoDataRecord]) -> list[RepoDataRecord]:
         from rattler import ChannelPriority, solve
 
-        return await solve(
+        records: list[RepoDataRecord] = await solve(
             sources=self.sources,
             specs=[parse_spec(spec) for spec in specs],
             gateway=self.gateway,
-            platforms=[self.platform, "noarch"],  # type: ignore[list-item]  # py-rattler lists its literals one by one
+            platforms=[self.platform, "noarch"],
             locked_packages=locked,
             virtual_packages=self.virtual_packages,
             channel_priority=ChannelPriority.Strict,
         )
+        return records
 
     async def _smallest_conflict(self, specs: list[str], locked: list[RepoDataRecord]) -> list[str]:
         """A subset of ``specs`` that is still unsatisfiable, and satisfiable without any one of its members."""
@@ -167,7 +168,7 @@ async def problem_for(channels: list[str], platform: str) -> Problem:
     action = "force-cache-only" if offline else "cache-or-fetch" if cache else "no-cache"
     gateway = Gateway(
         cache_dir=Path(cache) if cache else None,
-        default_config=SourceConfig(cache_action=action),  # type: ignore[arg-type]
+        default_config=SourceConfig(cache_action=action),
     )
     mirrors = mirrors_from_environment()
     sources: list[str] = []
@@ -192,7 +193,7 @@ async def _first_readable(gateway: Gateway, canonical: str, addresses: list[str]
     said: list[str] = []
     for address in addresses:
         try:
-            await gateway.names([address], [platform, "noarch"])  # type: ignore[list-item]
+            await gateway.names([address], [platform, "noarch"])
         except Exception as error:  # py-rattler raises several unrelated classes here
             said.append(f"{address}: {' '.join(str(error).split())}")
         else:
