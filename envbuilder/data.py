@@ -6,7 +6,10 @@ command writes goes below the current folder.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+
+import platformdirs
 
 from envbuilder.errors import InputError
 
@@ -25,6 +28,12 @@ def builtin_root() -> Path:
 def project_root() -> Path:
     """The current folder, where commands write."""
     return Path.cwd()
+
+
+def cache_root() -> Path:
+    """Where fetched files and kept indexes lie: ``$ENVBUILDER_CACHE``, else the user's cache folder."""
+    chosen = os.environ.get("ENVBUILDER_CACHE")
+    return Path(chosen) if chosen else platformdirs.user_cache_path("envbuilder")
 
 
 def find(kind: str, filename: str) -> Path:

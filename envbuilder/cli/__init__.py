@@ -14,6 +14,7 @@ from envbuilder.errors import INTERRUPTED, EnvbuilderError
 COMMANDS = {
     "stacks": ("envbuilder.cli.stacks", "List the stacks, or explain every pin of one."),
     "lock": ("envbuilder.cli.lock", "Resolve a stack into exact files, by name, version, SHA-256 and size."),
+    "fetch": ("envbuilder.cli.fetch", "Download every file of a lock, verified, resuming."),
     "explain": ("envbuilder.cli.explain", "Name the cause and the cure of what a log shows."),
     "data": ("envbuilder.cli.data", "Turn a data set into the Parquet that verl trains on."),
 }

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Literal
 from urllib.parse import unquote
 
-import platformdirs
 from filelock import FileLock
 
+from envbuilder import data
 from envbuilder.errors import InputError, Place
 from envbuilder.lock.apt import Archive, Download, PrivateApt
 from envbuilder.lock.archives import mirror_of
@@ -60,7 +60,7 @@ def _archives(part: DebianPart, settings: Settings, security: bool) -> list[Arch
 def _state(archives: Iterable[Archive]) -> Path:
     """A folder for these archives at these mirrors: indexes of different mirrors do not mix."""
     name = hashlib.sha256(repr(tuple(archives)).encode()).hexdigest()[:16]
-    return platformdirs.user_cache_path("envbuilder") / "apt" / name
+    return data.cache_root() / "apt" / name
 
 
 def _check_release(stack: Stack, part: DebianPart, release: str, offline: bool) -> None:

@@ -1,0 +1,59 @@
+"""Where the files of a lock are for this host, by the client's own settings."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from envbuilder.errors import SourceError
+from envbuilder.fetch.download import Location
+from envbuilder.fetch.transport import debian_session, python_session
+from envbuilder.lock.archives import mirror_of
+from envbuilder.lock.client import python_client
+from envbuilder.lock.model import DebArtifact, Lock, PythonArtifact
+from envbuilder.lock.python import target_of
+from envbuilder.lock.uv import resolve
+from envbuilder.stack.model import Stack
+from envbuilder.stack.settings import Settings
+
+
+def locate_python(stack: Stack, artifacts: Iterable[PythonArtifact]) -> dict[str, Location]:
+    """The locations by SHA-256: the index is asked once, through uv, for the files of exactly these versions.
+
+    Raises SourceError when the index no longer lists a file with the lock's bytes.
+    """
+    wanted = list(artifacts)
+    client = python_client()
+    session = python_session(client)
+    pylock = resolve([f"{a.name}=={a.version}" for a in wanted], target_of(stack), client, dependencies=False)
+    gone = f"Ask the index for it, or lock anew and see what changes: envbuilder lock {stack.name}"
+    found: dict[str, Location] = {}
+    for package in pylock.packages:
+        for file in [*(package.wheels or ()), *([package.sdist] if package.sdist else ())]:
+            url = file.url or (Path(file.path).absolute().as_uri() if file.path else "")
+            found[file.hashes.get("sha256", "")] = Location(url, session, gone)
+    missing = [a for a in wanted if a.sha256 not in found]
+    if missing:
+        raise SourceError(
+            f"the Python index does not list {missing[0].filename} with the lock's SHA-256",
+            cure=gone,
+            detail="\n".join(f"{a.filename} sha256:{a.sha256}" for a in missing[:10]),
+        )
+    return {a.sha256: found[a.sha256] for a in wanted}
+
+
+def locate_debs(lock: Lock, debs: Iterable[DebArtifact], settings: Settings) -> dict[str, Location]:
+    """The locations by SHA-256: a package's path is the same on every mirror."""
+    by_suite: Mapping[str, list[DebArtifact]] = defaultdict(list)
+    for deb in debs:
+        by_suite[deb.suite].append(deb)
+    security = " --security" if lock.debian and lock.debian.security else ""
+    gone = f"Lock the base anew and see what changes: envbuilder lock {lock.stack}{security}"
+    found: dict[str, Location] = {}
+    for suite, packages in by_suite.items():
+        mirror = mirror_of(suite, settings)
+        session = debian_session(mirror)
+        for deb in packages:
+            found[deb.sha256] = Location(f"{mirror}/{deb.path}", session, gone)
+    return found
