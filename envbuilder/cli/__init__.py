@@ -15,6 +15,7 @@ COMMANDS = {
     "stacks": ("envbuilder.cli.stacks", "List the stacks, or explain every pin of one."),
     "lock": ("envbuilder.cli.lock", "Resolve a stack into exact files, by name, version, SHA-256 and size."),
     "fetch": ("envbuilder.cli.fetch", "Download every file of a lock, verified, resuming."),
+    "sources": ("envbuilder.cli.sources", "Ask every source a stack needs whether it answers from here."),
     "explain": ("envbuilder.cli.explain", "Name the cause and the cure of what a log shows."),
     "data": ("envbuilder.cli.data", "Turn a data set into the Parquet that verl trains on."),
 }

@@ -49,6 +49,14 @@ def new_session() -> requests.Session:
     return session
 
 
+def quick(session: requests.Session | None = None) -> requests.Session:
+    """``session`` (a new one without) that asks once: for finding out whether a host answers at all."""
+    session = session or new_session()
+    session.mount("https://", HTTPAdapter(max_retries=0))
+    session.mount("http://", HTTPAdapter(max_retries=0))
+    return session
+
+
 def python_session(client: PythonClient) -> requests.Session:
     """A session for the files of the client's Python index."""
     session = new_session()

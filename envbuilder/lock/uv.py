@@ -33,10 +33,12 @@ def resolve(
     cutoff: date | None = None,
     dependencies: bool = True,
     offline: bool = False,
+    refresh: bool = False,
 ) -> Pylock:
     """The files ``requirements`` resolve to, with their addresses at the client's index.
 
-    ``cutoff``: files uploaded on or after that day (UTC) do not exist. ``offline``: from uv's cache alone.
+    ``cutoff``: files uploaded on or after that day (UTC) do not exist. ``offline``: from uv's cache alone. ``refresh``:
+    ask the index anew, once and briefly, whatever uv's cache holds.
     Raises InputError when the requirements contradict one another, SourceError when the index does not answer.
     """
     with tempfile.TemporaryDirectory(prefix="envbuilder-uv-") as folder:
@@ -52,9 +54,11 @@ def resolve(
             command.append("--no-deps")
         if offline:
             command.append("--offline")
-        run = subprocess.run(
-            [*command, str(wanted)], env=client.environment(), capture_output=True, text=True, check=False
-        )
+        env = client.environment()
+        if refresh:
+            command.append("--refresh")
+            env.update(UV_HTTP_TIMEOUT="6", UV_HTTP_RETRIES="0")
+        run = subprocess.run([*command, str(wanted)], env=env, capture_output=True, text=True, check=False)
         if run.returncode:
             raise _error(redact(run.stderr), offline)
         return Pylock.from_dict(tomli.loads(answer.read_text(encoding="utf-8")))
