@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from functools import cache
+from pathlib import Path
 
 from packaging.markers import Environment
 from packaging.pylock import PackageSdist, PackageWheel, Pylock, PylockSelectError
 from packaging.tags import Tag, compatible_tags, cpython_tags
 
-from envbuilder.errors import InputError, Place
+from envbuilder.errors import InputError, Place, SourceError
 from envbuilder.lock.client import PythonClient
+from envbuilder.lock.indexes import IndexFile, Wanted, find_file, index_named
 from envbuilder.lock.model import PythonArtifact
+from envbuilder.lock.standins import write_stand_ins
 from envbuilder.lock.suites import base_glibc
 from envbuilder.lock.uv import Target, resolve
 from envbuilder.stack.model import Stack
@@ -33,25 +37,92 @@ def lock_python(
     cutoff: date | None = None,
     offline: bool = False,
     sizes: Mapping[str, int] | None = None,
+    mirrors: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[PythonArtifact, ...]:
     """Resolve the stack's Python requirements and choose one file for each package.
 
     ``cutoff`` replaces the stack's. ``sizes`` gives the bytes by SHA-256 for files whose size the index does not
-    say. Raises InputError when the pins contradict one another or a file has no SHA-256 or cannot be built.
+    say, ``mirrors`` addresses by index name. An optional group whose files can be found nowhere is left out: see
+    ``missing_groups``. Raises InputError when the pins contradict one another or a file has no SHA-256 or cannot be
+    built.
     """
-    requirements = [f"{name}=={pin.version}" for name, pin in stack.python.packages.items()]
     target = target_of(stack)
-    pylock = resolve(requirements, target, client, cutoff=cutoff or stack.python.cutoff, offline=offline)
-    artifacts = tuple(artifact for artifact, _ in chosen(pylock, target, sizes or {}))
+    files, lacking = _index_files(stack, target, offline, mirrors or {})
+    pins = {name: pin for name, pin in stack.python.packages.items() if pin.group not in lacking}
+
+    def resolved(requirements: list[str]) -> tuple[PythonArtifact, ...]:
+        with tempfile.TemporaryDirectory(prefix="envbuilder-wheels-") as folder:
+            links = write_stand_ins(files.values(), Path(folder)) if files else None
+            pylock = resolve(
+                requirements,
+                target,
+                client,
+                cutoff=cutoff or stack.python.cutoff,
+                offline=offline,
+                find_links=links,
+            )
+        return tuple(artifact for artifact, _ in chosen(pylock, target, sizes or {}, files))
+
+    artifacts = resolved([f"{name}=={pin.version}" for name, pin in pins.items() if pin.group is None])
+    for group in sorted({pin.group for pin in pins.values() if pin.group}):
+        # What is locked already stays as it is; the group adds to it.
+        wanted = [f"{a.name}=={a.version}" for a in artifacts]
+        wanted += [f"{name}=={pin.version}" for name, pin in pins.items() if pin.group == group]
+        known = {a.name for a in artifacts}
+        artifacts += tuple(a.model_copy(update={"group": group}) for a in resolved(wanted) if a.name not in known)
     _check_buildable(stack, artifacts)
     return artifacts
 
 
-def chosen(pylock: Pylock, target: Target, sizes: Mapping[str, int]) -> Iterator[tuple[PythonArtifact, str]]:
-    """For each package of ``pylock`` the file that fits best (an sdist only where no wheel fits), and its address."""
+def missing_groups(stack: Stack, artifacts: Iterable[PythonArtifact]) -> list[str]:
+    """A sentence for each optional group of the stack that its lock does not hold."""
+    held = {artifact.group for artifact in artifacts}
+    pins = stack.python.packages
+    said = []
+    for group in sorted({pin.group for pin in pins.values() if pin.group} - held):
+        names = ", ".join(f"{name} {pin.version}" for name, pin in pins.items() if pin.group == group)
+        indexes = ", ".join(sorted({pin.index for pin in pins.values() if pin.group == group and pin.index}))
+        said.append(
+            f"group {group} is not locked: the digests of {names} are in no public record, and the index "
+            f"{indexes} was not reached. Lock on a machine that reaches it."
+        )
+    return said
+
+
+def _index_files(
+    stack: Stack, target: Target, offline: bool, mirrors: Mapping[str, Sequence[str]]
+) -> tuple[dict[str, IndexFile], set[str]]:
+    """The files of the pins that name an index, by package; and the groups that cannot be locked."""
+    files: dict[str, IndexFile] = {}
+    lacking: set[str] = set()
+    for name, pin in stack.python.packages.items():
+        if pin.index is None or pin.group in lacking:
+            continue
+        index = index_named(pin.index, Place(f"stacks/{stack.name}.toml", field=f"python.packages.{name}.index"))
+        try:
+            files[name] = find_file(
+                index, Wanted(name, pin.version, _tags(target)), mirrors.get(index.name, ()), offline
+            )
+        except SourceError:
+            if pin.group is None:
+                raise
+            lacking.add(pin.group)
+    return {name: f for name, f in files.items() if stack.python.packages[name].group not in lacking}, lacking
+
+
+def chosen(
+    pylock: Pylock, target: Target, sizes: Mapping[str, int], files: Mapping[str, IndexFile] | None = None
+) -> Iterator[tuple[PythonArtifact, str]]:
+    """For each package of ``pylock`` the file that fits best (an sdist only where no wheel fits), and its address.
+
+    ``files`` are those of other indexes, by package: they stand as recorded, and have no address here.
+    """
     try:
         for package, file in pylock.select(environment=_environment(target), tags=_tags(target)):
             assert isinstance(file, PackageWheel | PackageSdist)
+            if files and package.name in files:
+                yield _of_index(files[package.name]), ""
+                continue
             sha256 = file.hashes.get("sha256")
             if sha256 is None:
                 raise InputError(
@@ -74,6 +145,18 @@ def chosen(pylock: Pylock, target: Target, sizes: Mapping[str, int]) -> Iterator
             f"no file fits Python {target.python} on Linux x86_64: {error}",
             cure="Pin a version that has a wheel for it, or a source distribution.",
         ) from error
+
+
+def _of_index(file: IndexFile) -> PythonArtifact:
+    return PythonArtifact(
+        name=file.name,
+        version=file.version,
+        filename=file.filename,
+        sha256=file.sha256,
+        size=None,
+        index=file.index,
+        group=None,
+    )
 
 
 def _check_buildable(stack: Stack, artifacts: tuple[PythonArtifact, ...]) -> None:

@@ -34,11 +34,13 @@ def resolve(
     dependencies: bool = True,
     offline: bool = False,
     refresh: bool = False,
+    find_links: Path | None = None,
 ) -> Pylock:
     """The files ``requirements`` resolve to, with their addresses at the client's index.
 
     ``cutoff``: files uploaded on or after that day (UTC) do not exist. ``offline``: from uv's cache alone. ``refresh``:
-    ask the index anew, once and briefly, whatever uv's cache holds.
+    ask the index anew, once and briefly, whatever uv's cache holds. ``find_links``: a folder of wheels that count
+    beside the index.
     Raises InputError when the requirements contradict one another, SourceError when the index does not answer.
     """
     with tempfile.TemporaryDirectory(prefix="envbuilder-uv-") as folder:
@@ -54,6 +56,8 @@ def resolve(
             command.append("--no-deps")
         if offline:
             command.append("--offline")
+        if find_links:
+            command += ["--find-links", str(find_links)]
         env = client.environment()
         if refresh:
             command.append("--refresh")
