@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from envbuilder.lock.model import Lock
 
 
 class DefaultGroup(click.Group):
@@ -37,7 +41,9 @@ def command() -> None:
     \b
     Example:
       envbuilder lock p40-debian
-      envbuilder lock p40-debian --security
+      envbuilder lock p40 --update transformers
+      envbuilder lock p40 --check
+      envbuilder lock diff before/locks/p40.requirements.txt locks/p40.requirements.txt
     """
 
 
@@ -48,8 +54,18 @@ def command() -> None:
 @click.option(
     "--cutoff", type=click.DateTime(["%Y-%m-%d"]), help="Consider files uploaded before this day, not the stack's."
 )
+@click.option("--update", multiple=True, metavar="PACKAGE", help="Move this package alone; may be given several times.")
+@click.option("--solver", metavar="PROGRAM", help="Solve the conda half with micromamba, mamba, conda or a path.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def lock(stack: str | None, security: bool, offline: bool, cutoff: datetime | None, as_json: bool) -> None:
+def lock(
+    stack: str | None,
+    security: bool,
+    offline: bool,
+    cutoff: datetime | None,
+    update: tuple[str, ...],
+    solver: str | None,
+    as_json: bool,
+) -> None:
     """Lock one stack, or all."""
     import json
 
@@ -57,7 +73,13 @@ def lock(stack: str | None, security: bool, offline: bool, cutoff: datetime | No
     from envbuilder.lock.locking import Wish, lock_stack
     from envbuilder.stack.loading import load_stack, stack_names
 
-    wish = Wish(security=security, offline=offline, cutoff=cutoff.date() if cutoff else None)
+    wish = Wish(
+        security=security,
+        offline=offline,
+        cutoff=cutoff.date() if cutoff else None,
+        update=update,
+        solver=solver,
+    )
     rows = []
     for name in [stack] if stack else stack_names():
         with TerminalProgress() as progress:
@@ -67,16 +89,31 @@ def lock(stack: str | None, security: bool, offline: bool, cutoff: datetime | No
                 "stack": done.now.stack,
                 "digest": done.now.digest,
                 "python": len(done.now.python),
+                "conda": len(done.now.conda),
                 "debian": len(done.now.debs),
+                "notes": list(done.notes),
                 "changed": [str(path) for path in done.changed],
             }
         )
         if not as_json:
-            click.echo(f"{name}: {len(done.now.python)} Python packages, {len(done.now.debs)} Debian packages")
+            click.echo(f"{name}: {_counts(done.now)}")
             click.echo(f"  lock {done.now.digest}")
             for path in done.changed:
                 click.echo(f"  wrote {path}")
             if not done.changed:
                 click.echo("  nothing changed")
+            for note in done.notes:
+                click.echo(f"  note: {note}")
     if as_json:
         click.echo(json.dumps(rows, indent=2))
+
+
+def _counts(lock: Lock) -> str:
+    counts = [
+        (len(lock.python), "Python packages"),
+        (len(lock.conda), "conda packages"),
+        (len(lock.debs), "Debian packages"),
+        (len(lock.images), "base images"),
+        (len(lock.git), "source trees"),
+    ]
+    return ", ".join(f"{count} {what}" for count, what in counts if count)

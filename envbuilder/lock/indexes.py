@@ -21,6 +21,7 @@ from packaging.version import Version
 from pydantic import Field
 
 from envbuilder.errors import InputError, IntegrityError, Place, SourceError
+from envbuilder.lock.mirrors import Mirrors
 from envbuilder.lock.model import Filename, Sha256
 from envbuilder.stack.fields import Strict, load_model
 
@@ -84,7 +85,7 @@ class Wanted:
     tags: Sequence[Tag]
 
 
-def find_file(index: Index, wanted: Wanted, mirrors: Sequence[str] = (), offline: bool = False) -> IndexFile:
+def find_file(index: Index, wanted: Wanted, mirrors: Mirrors, offline: bool = False) -> IndexFile:
     """The file of ``index`` that fits: as the index says, or as recorded where it does not answer.
 
     Raises SourceError when it is neither recorded nor reached, and IntegrityError when record and index disagree.
@@ -121,13 +122,13 @@ def recorded_file(index: Index, wanted: Wanted) -> IndexFile | None:
     return next((f for f in fitting if f.filename == best), None)
 
 
-def asked_file(index: Index, wanted: Wanted, mirrors: Sequence[str] = ()) -> IndexFile:
-    """The file that fits, as the index itself (or the first of ``mirrors`` that answers) tells.
+def asked_file(index: Index, wanted: Wanted, mirrors: Mirrors) -> IndexFile:
+    """The file that fits, as the first of the index's ``mirrors`` and itself that answers tells.
 
     Raises SourceError when none answers or has it, and IntegrityError when a page is no index page.
     """
     said: list[str] = []
-    for address in [*mirrors, index.url]:
+    for address in mirrors.addresses(index.url):
         page_url = f"{address.rstrip('/')}/{canonicalize_name(wanted.name)}/"
         try:
             links = parse_page(_get(page_url), page_url)

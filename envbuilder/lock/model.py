@@ -96,6 +96,16 @@ class BaseImage(Strict):
     digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 
 
+class Reference(Strict):
+    """A file that belongs to a stack and that no build step fetches; for checking what somebody downloaded."""
+
+    name: str
+    url: str | None = None
+    sha256: Sha256
+    size: int | None = None
+    source: str
+
+
 class Lock(Strict):
     """All of a stack's lock files, read and checked. ``digest`` is ``sha256:...`` over all of them."""
 
@@ -106,6 +116,7 @@ class Lock(Strict):
     conda: tuple[CondaArtifact, ...] = ()
     git: tuple[GitArtifact, ...] = ()
     images: tuple[BaseImage, ...] = ()
+    references: tuple[Reference, ...] = ()
 
     @property
     def debs(self) -> tuple[DebArtifact, ...]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -15,6 +15,7 @@ from packaging.tags import Tag, compatible_tags, cpython_tags
 from envbuilder.errors import InputError, Place, SourceError
 from envbuilder.lock.client import PythonClient
 from envbuilder.lock.indexes import IndexFile, Wanted, find_file, index_named
+from envbuilder.lock.mirrors import Mirrors
 from envbuilder.lock.model import PythonArtifact
 from envbuilder.lock.standins import write_stand_ins
 from envbuilder.lock.suites import base_glibc
@@ -37,18 +38,20 @@ def lock_python(
     cutoff: date | None = None,
     offline: bool = False,
     sizes: Mapping[str, int] | None = None,
-    mirrors: Mapping[str, Sequence[str]] | None = None,
+    mirrors: Mirrors | None = None,
+    keep: Iterable[PythonArtifact] = (),
 ) -> tuple[PythonArtifact, ...]:
     """Resolve the stack's Python requirements and choose one file for each package.
 
     ``cutoff`` replaces the stack's. ``sizes`` gives the bytes by SHA-256 for files whose size the index does not
-    say, ``mirrors`` addresses by index name. An optional group whose files can be found nowhere is left out: see
-    ``missing_groups``. Raises InputError when the pins contradict one another or a file has no SHA-256 or cannot be
-    built.
+    say, ``mirrors`` where other indexes are looked for, ``keep`` files that stay at their version. An optional group
+    whose files can be found nowhere is left out: see ``missing_groups``. Raises InputError when the pins contradict
+    one another or a file has no SHA-256 or cannot be built.
     """
     target = target_of(stack)
-    files, lacking = _index_files(stack, target, offline, mirrors or {})
+    files, lacking = _index_files(stack, target, offline, mirrors or Mirrors())
     pins = {name: pin for name, pin in stack.python.packages.items() if pin.group not in lacking}
+    kept = tuple(f"{artifact.name}=={artifact.version}" for artifact in keep)
 
     def resolved(requirements: list[str]) -> tuple[PythonArtifact, ...]:
         with tempfile.TemporaryDirectory(prefix="envbuilder-wheels-") as folder:
@@ -60,6 +63,7 @@ def lock_python(
                 cutoff=cutoff or stack.python.cutoff,
                 offline=offline,
                 find_links=links,
+                constraints=kept,
             )
         return tuple(artifact for artifact, _ in chosen(pylock, target, sizes or {}, files))
 
@@ -90,7 +94,7 @@ def missing_groups(stack: Stack, artifacts: Iterable[PythonArtifact]) -> list[st
 
 
 def _index_files(
-    stack: Stack, target: Target, offline: bool, mirrors: Mapping[str, Sequence[str]]
+    stack: Stack, target: Target, offline: bool, mirrors: Mirrors
 ) -> tuple[dict[str, IndexFile], set[str]]:
     """The files of the pins that name an index, by package; and the groups that cannot be locked."""
     files: dict[str, IndexFile] = {}
@@ -100,9 +104,7 @@ def _index_files(
             continue
         index = index_named(pin.index, Place(f"stacks/{stack.name}.toml", field=f"python.packages.{name}.index"))
         try:
-            files[name] = find_file(
-                index, Wanted(name, pin.version, _tags(target)), mirrors.get(index.name, ()), offline
-            )
+            files[name] = find_file(index, Wanted(name, pin.version, _tags(target)), mirrors, offline)
         except SourceError:
             if pin.group is None:
                 raise

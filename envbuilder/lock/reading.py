@@ -8,6 +8,7 @@ from pathlib import Path
 from envbuilder import data
 from envbuilder.errors import InputError, Place
 from envbuilder.lock.checksum import check_seal
+from envbuilder.lock.conda_file import parse_conda_lock
 from envbuilder.lock.model import Lock
 from envbuilder.lock.requirements_file import parse_requirements
 from envbuilder.lock.sources_file import Sources, parse_sources
@@ -33,6 +34,7 @@ def load_lock(stack: Stack) -> Lock:
     requirements, sources = folder / f"{stack.name}{REQUIREMENTS}", folder / f"{stack.name}{SOURCES}"
     python = parse_requirements(_sealed(requirements, stack.name), str(requirements))
     others = Sources(stack=stack.name)
+    conda = folder / f"{stack.name}{CONDA}"
     if sources.is_file():
         others = parse_sources(_sealed(sources, stack.name), str(sources))
     return Lock(
@@ -40,8 +42,10 @@ def load_lock(stack: Stack) -> Lock:
         digest=lock_digest(folder, stack.name),
         python=python,
         debian=others.debian,
+        conda=parse_conda_lock(_sealed(conda, stack.name), str(conda)) if conda.is_file() else (),
         git=others.git,
         images=others.images,
+        references=others.references,
     )
 
 

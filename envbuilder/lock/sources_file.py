@@ -14,7 +14,7 @@ from tomlkit.items import Array
 
 from envbuilder import toml
 from envbuilder.lock.checksum import seal
-from envbuilder.lock.model import BaseImage, DebArtifact, DebianBase, GitArtifact
+from envbuilder.lock.model import BaseImage, DebArtifact, DebianBase, GitArtifact, Reference
 from envbuilder.stack.fields import Strict, parse_model
 
 
@@ -25,6 +25,7 @@ class Sources(Strict):
     debian: DebianBase | None = None
     git: tuple[GitArtifact, ...] = ()
     images: tuple[BaseImage, ...] = ()
+    references: tuple[Reference, ...] = ()
 
 
 def sources_text(sources: Sources) -> str:
@@ -35,6 +36,8 @@ def sources_text(sources: Sources) -> str:
         document.add("git", _lines(sorted(sources.git, key=attrgetter("name"))))
     if sources.images:
         document.add("images", _lines(sorted(sources.images, key=attrgetter("target"))))
+    if sources.references:
+        document.add("references", _lines(sorted(sources.references, key=attrgetter("name"))))
     if sources.debian:
         table = tomlkit.table()
         for key in ("suite", "release", "security"):
@@ -57,7 +60,7 @@ def _lines(entries: Iterable[Strict]) -> Array:
     array = tomlkit.array()
     for entry in entries:
         table = tomlkit.inline_table()
-        table.update(entry.model_dump(mode="json"))
+        table.update(entry.model_dump(mode="json", exclude_none=True))
         array.append(table)
     return array.multiline(True)
 

@@ -35,12 +35,13 @@ def resolve(
     offline: bool = False,
     refresh: bool = False,
     find_links: Path | None = None,
+    constraints: Sequence[str] = (),
 ) -> Pylock:
     """The files ``requirements`` resolve to, with their addresses at the client's index.
 
     ``cutoff``: files uploaded on or after that day (UTC) do not exist. ``offline``: from uv's cache alone. ``refresh``:
     ask the index anew, once and briefly, whatever uv's cache holds. ``find_links``: a folder of wheels that count
-    beside the index.
+    beside the index. ``constraints`` hold for whatever is needed.
     Raises InputError when the requirements contradict one another, SourceError when the index does not answer.
     """
     with tempfile.TemporaryDirectory(prefix="envbuilder-uv-") as folder:
@@ -56,6 +57,10 @@ def resolve(
             command.append("--no-deps")
         if offline:
             command.append("--offline")
+        if constraints:
+            held = Path(folder, "constraints.txt")
+            held.write_text("\n".join(constraints) + "\n", encoding="utf-8")
+            command += ["--constraints", str(held)]
         if find_links:
             command += ["--find-links", str(find_links)]
         env = client.environment()

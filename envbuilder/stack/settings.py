@@ -24,10 +24,22 @@ class DebianSettings(Strict):
     security_mirror: Url | None = None
 
 
+class MirrorSettings(Strict):
+    """Mirrors of conda channels, the PyTorch index, git hosts and image registries.
+
+    ``sets`` are ready-made sets by name (see docs/mirrors.md). ``replace`` maps the beginning of a canonical address
+    (for registries, their host) to what stands there instead, in the order they are tried; it goes before the sets.
+    """
+
+    sets: tuple[str, ...] = ()
+    replace: dict[str, tuple[str, ...]] = Field(default_factory=dict)
+
+
 class Settings(Strict):
     """The content of ``envbuilder.toml``."""
 
     debian: DebianSettings = DebianSettings()
+    mirrors: MirrorSettings = MirrorSettings()
 
 
 def load_settings() -> Settings:
