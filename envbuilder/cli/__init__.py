@@ -16,6 +16,7 @@ COMMANDS = {
     "lock": ("envbuilder.cli.lock", "Resolve a stack into exact files, by name, version, SHA-256 and size."),
     "fetch": ("envbuilder.cli.fetch", "Download every file of a lock, verified, resuming."),
     "sources": ("envbuilder.cli.sources", "Ask every source a stack needs whether it answers from here."),
+    "audit": ("envbuilder.cli.audit", "Tell which GPUs the CUDA code in files, wheels, folders and images runs on."),
     "explain": ("envbuilder.cli.explain", "Name the cause and the cure of what a log shows."),
     "data": ("envbuilder.cli.data", "Turn a data set into the Parquet that verl trains on."),
 }

@@ -89,6 +89,15 @@ class Check:
 
 
 @dataclass(frozen=True)
+class Table:
+    """Rows of text under headings, for people; the same facts stand in ``Report.facts`` for programs."""
+
+    title: str
+    columns: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True)
 class Report:
     """What a command found, for the presenters in this package.
 
@@ -103,10 +112,13 @@ class Report:
     findings: tuple[Finding, ...] = ()
     checks: tuple[Check, ...] = ()
     facts: Mapping[str, Any] = field(default_factory=dict)
+    tables: tuple[Table, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """The report as JSON-typed data (schema 1)."""
-        return {"schema": SCHEMA, **_plain(asdict(self))}
+        """The report as JSON-typed data (schema 1). Tables are left out: what they show stands in ``facts``."""
+        data = asdict(self)
+        del data["tables"]
+        return {"schema": SCHEMA, **_plain(data)}
 
 
 def check_from_dict(data: Mapping[str, Any]) -> Check:

@@ -70,6 +70,13 @@ def print_text(report: Report, stream: IO[str] | None = None, lang: str = "en") 
             if check.status is Status.FAILED and check.cure:
                 console.print(f"\n[bold red]{escape(check.title)}[/]: {escape(check.message)}")
                 console.print(f"  [bold]do:[/] {escape(check.cure)}")
+    for rows in report.tables:
+        table = Table(title=rows.title or None, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
+        for column in rows.columns:
+            table.add_column(column, overflow="fold")
+        for row in rows.rows:
+            table.add_row(*(escape(cell) for cell in row))
+        console.print(table)
     for finding in report.findings:
         _print_finding(console.print, finding, _LABELS[lang])
     style = _VERDICT_STYLE[report.verdict]

@@ -1,0 +1,227 @@
+"""One file: what device code is in it, told apart by where it lies, and what it needs of the host."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import Enum
+
+from envbuilder.audit import elf, kernels
+from envbuilder.audit.arch import Arch
+from envbuilder.audit.archive import MAGIC as ARCHIVE_MAGIC
+from envbuilder.audit.archive import members
+from envbuilder.audit.elf import Linkage, Section
+from envbuilder.audit.fatbin import Image, decode
+from envbuilder.audit.runs import Means, means_of
+from envbuilder.audit.scan import Found, Scanner
+from envbuilder.audit.sources import PartSource, Source, StreamSource, UnseenError
+
+_RELOCATABLE_SECTION = "__nv_relfatbin"
+_USUAL = (".nv_fatbin", _RELOCATABLE_SECTION)
+_STORE_IN_MEMORY = 4 << 20
+_SMALLEST_GAP = 4096
+# Compilers put units without kernels into the usual sections. What a library keeps elsewhere it put there itself, by
+# the thousand (libcufft), so there only a few are looked into.
+_FEW = 256
+# Sections of ELF types other than PROGBITS hold tables of the linker; debug data holds none of the driver's input.
+_SKIPPED_NAMES = (".debug", ".eh_frame", ".gcc_except_table", ".comment")
+
+
+class Place(str, Enum):
+    """Where a unit lies, which says whether the driver ever gets it."""
+
+    USUAL = ".nv_fatbin"
+    RELOCATABLE = "relocatable"
+    ELSEWHERE = "elsewhere"
+
+
+@dataclass(frozen=True)
+class Units:
+    """Units of one kind: the same images, the same place. ``empty`` of the ``count`` hold no kernel."""
+
+    images: tuple[Image, ...]
+    place: Place
+    count: int
+    empty: int = 0
+    section: str = ""
+
+    @property
+    def live(self) -> int:
+        """The units that hold a kernel."""
+        return self.count - self.empty
+
+
+@dataclass
+class Binary:
+    """What was found in one file. ``doubts`` say why it cannot be judged fully, ``cut`` that only its head was seen,
+    ``linkage_unseen`` that what it needs of other libraries passed by unread."""
+
+    path: str
+    units: list[Units] = field(default_factory=list)
+    linkage: Linkage | None = None
+    machine: int = 0
+    doubts: list[str] = field(default_factory=list)
+    cut: bool = False
+    linkage_unseen: bool = False
+
+    @property
+    def has_code(self) -> bool:
+        """Whether any device code is in it, empty units included."""
+        return bool(self.units)
+
+    def judged(self) -> list[Units]:
+        """The units that decide: with kernels, and relocatable ones only where nothing linked is beside them."""
+        live = [u for u in self.units if u.live]
+        linked = [u for u in live if u.place is not Place.RELOCATABLE]
+        return linked or live
+
+    def images(self) -> dict[Image, int]:
+        """How many images of each kind are in the file, the relocatable and empty ones included."""
+        counts: dict[Image, int] = {}
+        for units in self.units:
+            for image in units.images:
+                counts[image] = counts.get(image, 0) + units.count
+        return counts
+
+
+def read_binary(path: str, source: Source, cards: Sequence[Arch]) -> Binary:
+    """Scan a file that can be read at any offset. ``cards`` are those it will be judged for: units that run on all of
+    them are not looked into."""
+    start = source.read(0, 64)
+    if start.startswith(ARCHIVE_MAGIC):
+        return _archive(path, source, cards)
+    scanner = Scanner(source)
+    header = elf.parse_header(start)
+    binary = Binary(path)
+    table: list[Section] = []
+    if header is None or header.machine == kernels.EM_CUDA:
+        scanner.region(0, None)
+    else:
+        binary.machine = header.machine
+        table = elf.sections(source, header)
+        for low, high, whole in regions(table, source.size or 0):
+            # Machine code of the host holds device code only in files whose maker knew no better place.
+            if whole or not scanner.found.units:
+                scanner.region(low, high, whole=whole)
+        binary.linkage = elf.linkage(source, header)
+    _tell_apart(binary, scanner.found, table, source, cards)
+    return binary
+
+
+def read_stream(path: str, chunks: Iterable[bytes], size: int | None, *, cut: bool = False) -> Binary:
+    """Scan a file that passes by once. ``size`` is what the archive says; ``cut`` that only its head will come."""
+    with tempfile.SpooledTemporaryFile(max_size=_STORE_IN_MEMORY) as store:
+        source = StreamSource(iter(chunks), store, size)
+        binary = Binary(path, cut=cut)
+        header = elf.parse_header(source.read(0, 64))
+        host = header is not None and header.machine != kernels.EM_CUDA
+        if host and header is not None:
+            binary.machine = header.machine
+            try:
+                for span in elf.linkage_ranges(source, header):
+                    source.keep(*span)
+            except UnseenError:
+                pass
+        scanner = Scanner(source)
+        scanner.region(0, None)
+        source.drain()
+        table: list[Section] = []
+        if host and header is not None and not cut:
+            try:
+                binary.linkage = elf.linkage(source, header)
+            except UnseenError:
+                binary.linkage_unseen = True
+            try:
+                table = elf.sections(source, header)
+            except UnseenError:
+                if scanner.found.units:
+                    binary.doubts.append("its section table cannot be read from a stream")
+        found = scanner.found
+        if cut:
+            found.damaged.clear()
+        _tell_apart(binary, found, table, None, ())
+        return binary
+
+
+def regions(table: list[Section], size: int) -> list[tuple[int, int, bool]]:
+    """(start, end, look for everything) of the parts of an ELF file that can hold device code.
+
+    Data first, from low to high; then the host's machine code, in which only fat binaries are looked for.
+    """
+    if not table:
+        return [(0, size, True)]
+    spans = sorted(
+        ((s.offset, min(s.offset + s.size, size), s) for s in table if s.type != elf.SHT_NOBITS and s.size),
+        key=lambda span: span[:2],
+    )
+    found = []
+    position = 0
+    for start, end, section in spans:
+        if start - position >= _SMALLEST_GAP:
+            found.append((position, start, True))
+        data = section.type == elf.SHT_PROGBITS and not section.name.startswith(_SKIPPED_NAMES)
+        if (data or section.type >= elf.SHT_LOOS) and max(start, position) < end:
+            found.append((max(start, position), end, not section.executable))
+        position = max(position, end)
+    if size - position >= _SMALLEST_GAP:
+        found.append((position, size, True))
+    return sorted(found, key=lambda region: not region[2])
+
+
+def _archive(path: str, source: Source, cards: Sequence[Arch]) -> Binary:
+    """A static library: every member is judged by itself, so linked and relocatable members do not hide each other."""
+    whole = Binary(path)
+    for name, offset, length in members(source):
+        part = read_binary(name, PartSource(source, offset, length), cards)
+        whole.units += part.judged()
+        whole.doubts += [f"{name}: {doubt}" for doubt in part.doubts]
+        whole.machine = whole.machine or part.machine
+    if any(u.place is not Place.RELOCATABLE for u in whole.units):
+        whole.units = [
+            Units(u.images, Place.USUAL, u.count, u.empty, u.section) if u.place is Place.RELOCATABLE else u
+            for u in whole.units
+        ]
+    return whole
+
+
+def _tell_apart(
+    binary: Binary, found: Found, table: list[Section], source: Source | None, cards: Sequence[Arch]
+) -> None:
+    if found.overflow:
+        binary.doubts.append(f"it holds more code units than can be counted (stopped at {found.total})")
+    if found.damaged:
+        binary.doubts.append(f"a fat binary is damaged at byte {found.damaged[0]}")
+    spans = sorted((s.offset, s.offset + s.size, s.name) for s in table if s.type != elf.SHT_NOBITS and s.size)
+    for (raws, empty), offsets in found.units.items():
+        images = tuple(decode(raw) for raw in raws)
+        for section, members_ in _by_section(offsets, spans).items():
+            place = (
+                Place.RELOCATABLE
+                if section == _RELOCATABLE_SECTION
+                else Place.USUAL
+                if section in _USUAL or not table
+                else Place.ELSEWHERE
+            )
+            count = len(members_)
+            hollow = count if empty else 0
+            looked_at = place is not Place.ELSEWHERE or len(offsets) <= _FEW
+            if not empty and source is not None and looked_at and _matters(images, cards):
+                hollow = sum(not kernels.has_kernel(source, offset) for offset in members_)
+            binary.units.append(Units(images, place, count, hollow, section))
+
+
+def _matters(images: tuple[Image, ...], cards: Sequence[Arch]) -> bool:
+    """Whether some card has no SASS here, so that it matters whether there is anything to run at all."""
+    return any(means_of(images, card)[0] is not Means.SASS for card in cards)
+
+
+def _by_section(offsets: Iterable[int], spans: list[tuple[int, int, str]]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    index = 0
+    for offset in offsets:
+        while index < len(spans) and spans[index][1] <= offset:
+            index += 1
+        inside = index < len(spans) and spans[index][0] <= offset
+        found.setdefault(spans[index][2] if inside else "", []).append(offset)
+    return found
