@@ -8,17 +8,18 @@ import re
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 
 from envbuilder.errors import BuildError, HostError
 from envbuilder.image import scratch
-from envbuilder.image.engine import BuildRequest, ImageInfo, RunRequest
+from envbuilder.image.engine import BuildRequest, ImageInfo, Layer, RunRequest
 from envbuilder.image.failures import build_error
 from envbuilder.image.process import Process, output
+from envbuilder.image.steps import step_title
 from envbuilder.report.progress import Progress
 
 _STEP = re.compile(r"^(?:\[\d+/\d+\] )?STEP (\d+)/(\d+): (.*)$")
-_TITLE = re.compile(r": '([^']+)'")
 _GPU_RUNTIME = "nvidia-container-runtime"
 INSTALL = "apt-get install --no-install-recommends buildah runc"
 
@@ -39,6 +40,15 @@ class Buildah:
         versions = (output([program, "--version"]).stdout.split() for program in ("buildah", "runc"))
         return ", ".join(f"{words[0]} {words[2]}" for words in versions)
 
+    def storage(self) -> Path:
+        """Where buildah keeps images."""
+        if self._storage is None:
+            found = output(["buildah", "info"])
+            if found.returncode != 0:
+                raise HostError("buildah does not work here", detail=found.stderr, cure="Run as root, or use Docker.")
+            self._storage = Path(json.loads(found.stdout)["store"]["GraphRoot"])
+        return self._storage
+
     def build(self, request: BuildRequest, progress: Progress) -> ImageInfo:
         """Build with every file's time set to the request's, layer by layer out of the cache where it can."""
         self.sweep()
@@ -51,7 +61,8 @@ class Buildah:
                     progress.log(line)
                     if match := _STEP.match(line):
                         step, tail = match[3], []
-                        progress.stage(f"step {match[1]}/{match[2]}: {step_title(step)}")
+                        if title := step_title(step):
+                            progress.stage(title)
                     elif line:
                         tail = [*tail[-40:], line]
                         progress.item(line.strip())
@@ -60,12 +71,12 @@ class Buildah:
                 process.stop()
                 self._remove_containers(folder)
             if code != 0:
-                raise build_error(step_title(step), "\n".join(tail))
+                raise build_error(step_title(step) or step, "\n".join(tail))
             identity = (folder / "id").read_text().strip()
         image = self.image(identity)
         if image is None:
             raise BuildError(f"buildah built {identity} and does not find it again", detail="\n".join(tail))
-        return ImageInfo(request.tag, image.id, image.digest, image.size, image.layers, image.labels)
+        return replace(image, reference=request.tag)
 
     def _build_command(self, request: BuildRequest, folder: Path) -> list[str]:
         # A secret nobody reads: buildah notes its path in each container it makes, so they can be told from others'.
@@ -92,14 +103,13 @@ class Buildah:
         if found.returncode != 0:
             return None
         data = json.loads(found.stdout)
-        manifest = json.loads(data["Manifest"])
-        layers = tuple((layer["digest"], layer["size"]) for layer in manifest["layers"])
+        layers = json.loads(data["Manifest"])["layers"]
+        made_by = [step.get("created_by", "") for step in data["OCIv1"]["history"] if not step.get("empty_layer")]
         return ImageInfo(
             reference=reference,
             id=f"sha256:{data['FromImageID']}",
             digest=data["FromImageDigest"],
-            size=sum(size for _, size in layers),
-            layers=layers,
+            layers=tuple(Layer(layer["digest"], layer["size"], by) for layer, by in zip(layers, made_by, strict=True)),
             labels=data["OCIv1"]["config"].get("Labels") or {},
         )
 
@@ -130,11 +140,9 @@ class Buildah:
 
     def _note(self, container: str) -> str:
         """What buildah wrote down of a container it made; empty when it is gone or another program's."""
-        if self._storage is None:
-            store = json.loads(output(["buildah", "info"]).stdout)["store"]
-            self._storage = Path(store["GraphRoot"]) / f"{store['GraphDriverName']}-containers"
-        with contextlib.suppress(OSError):
-            return (self._storage / container / "userdata" / "buildah.json").read_text(errors="replace")
+        for note in self.storage().glob(f"*-containers/{container}/userdata/buildah.json"):
+            with contextlib.suppress(OSError):
+                return note.read_text(errors="replace")
         return ""
 
 
@@ -194,10 +202,3 @@ def _run_command(request: RunRequest, container: str) -> list[str]:
 
 def _pairs(option: str, values: dict[str, str]) -> list[str]:
     return [part for key, value in values.items() for part in (option, f"{key}={value}")]
-
-
-def step_title(instruction: str) -> str:
-    """What a step is for: our Dockerfiles name it in a quoted no-op; else the instruction itself, cut short."""
-    match = _TITLE.search(instruction)
-    text = match[1].split(" @")[0] if match else instruction
-    return text if len(text) <= 72 else text[:71] + "…"

@@ -32,19 +32,32 @@ class BuildRequest:
 
 
 @dataclass(frozen=True)
+class Layer:
+    """A layer: its digest, its bytes as the engine stores it, and the instruction that made it."""
+
+    digest: str
+    size: int
+    made_by: str
+
+
+@dataclass(frozen=True)
 class ImageInfo:
     """An image in the engine's store.
 
-    ``digest`` is that of the manifest, ``id`` that of the configuration, both as ``sha256:...``. ``size`` and the
-    sizes in ``layers`` (digest, size) are bytes, as the engine stores them: uncompressed with buildah.
+    ``digest`` is that of the manifest, ``id`` that of the configuration, both as ``sha256:...``. Sizes are bytes
+    as the engine stores them: uncompressed with buildah.
     """
 
     reference: str
     id: str
     digest: str
-    size: int
-    layers: tuple[tuple[str, int], ...]
+    layers: tuple[Layer, ...]
     labels: Mapping[str, str]
+
+    @property
+    def size(self) -> int:
+        """The sum of the layers, in bytes."""
+        return sum(layer.size for layer in self.layers)
 
 
 @dataclass(frozen=True)
@@ -86,6 +99,9 @@ class Engine(Protocol):
 
     def version(self) -> str:
         """The engine and its version, as one line for the build record."""
+
+    def storage(self) -> Path | None:
+        """The folder images are stored under, None where it is not on this host."""
 
     def build(self, request: BuildRequest, progress: Progress) -> ImageInfo:
         """Build and store an image. Raises BuildError with the failing step and the last lines."""

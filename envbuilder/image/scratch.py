@@ -8,22 +8,21 @@ removes what the dead have left.
 from __future__ import annotations
 
 import contextlib
-import os
 import shutil
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-import platformdirs
 from filelock import FileLock, Timeout
+
+from envbuilder.data import cache_root
 
 PREFIX = "envbuilder-"
 
 
 def scratch_root() -> Path:
     """Where the folders lie: in the cache, so that files of the cache can be linked into them."""
-    base = os.environ.get("ENVBUILDER_CACHE")
-    return (Path(base) if base else platformdirs.user_cache_path("envbuilder")) / "scratch"
+    return cache_root() / "scratch"
 
 
 @contextlib.contextmanager

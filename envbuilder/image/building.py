@@ -1,0 +1,148 @@
+"""A stack, its lock and an engine: an image. Everything is fetched and verified first; no step uses the network."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from envbuilder import data
+from envbuilder.errors import InputError
+from envbuilder.fetch.fetching import Cached, fetch
+from envbuilder.fetch.view import folder_of
+from envbuilder.image import space
+from envbuilder.image.context import debs_context, own_files, wheels_context
+from envbuilder.image.engine import BuildRequest, Engine, ImageInfo
+from envbuilder.image.names import image_tag
+from envbuilder.image.rootfs import rootfs
+from envbuilder.image.scratch import scratch
+from envbuilder.image.uv_version import uv_version
+from envbuilder.lock.model import Lock
+from envbuilder.render.dockerfile import dockerfile
+from envbuilder.render.groups import python_groups
+from envbuilder.report.progress import Progress
+from envbuilder.stack.gpu import GpuProfile
+from envbuilder.stack.model import Stack
+
+TARGETS = ("runtime", "devel")
+# What the image was made of: Dockerfile, own files, installer. An image that bears the same is not built again.
+INPUTS_LABEL = "io.envbuilder.inputs"
+
+
+@dataclass(frozen=True)
+class Built:
+    """The outcome. ``anew`` is False when the image was there already; ``seconds`` is the time of this run."""
+
+    image: ImageInfo
+    target: str
+    inputs: str
+    anew: bool
+    seconds: float
+
+
+def build_stack(
+    stack: Stack,
+    gpu: GpuProfile,
+    lock: Lock,
+    engine: Engine,
+    progress: Progress,
+    *,
+    target: str = "runtime",
+    cache: bool = True,
+) -> Built:
+    """Build the image of ``stack`` unless it is there. Another build of the same image is waited for.
+
+    Raises SourceError and IntegrityError as fetching does, HostError (no mmdebstrap, too little space), BuildError.
+    """
+    if target not in TARGETS:
+        raise InputError(f"there is no target {target!r}", cure=f"One of: {', '.join(TARGETS)}.")
+    started = time.monotonic()
+    tag = image_tag(stack.name, target)
+    with _alone(tag, progress), scratch() as folder:
+        context = folder / "context"
+        own_files(context, stack, gpu, lock)
+        text = dockerfile(stack, gpu, lock)
+        inputs = _inputs(text, context)
+        there = engine.image(tag) if cache else None
+        if there and there.labels.get(INPUTS_LABEL) == inputs:
+            return Built(there, target, inputs, False, time.monotonic() - started)
+        request = BuildRequest(
+            dockerfile=folder / "Dockerfile",
+            context=context,
+            target=target,
+            tag=tag,
+            source_date_epoch=stack.source_date_epoch,
+            labels={INPUTS_LABEL: inputs},
+            cache=cache,
+        )
+        request.dockerfile.write_text(text, encoding="utf-8")
+        if stack.debian:
+            request = _fetched(request, folder, stack, lock, engine, progress, target)
+        image = engine.build(request, progress)
+        return Built(image, target, inputs, True, time.monotonic() - started)
+
+
+def _fetched(
+    request: BuildRequest, folder: Path, stack: Stack, lock: Lock, engine: Engine, progress: Progress, target: str
+) -> BuildRequest:
+    """Fetch what the lock names and lay it out as the base's tar and the named contexts."""
+    assert stack.debian
+    fetched = fetch(stack, lock, progress, TARGETS if target == "devel" else ("runtime",))
+    # A file of the cache is named by its SHA-256.
+    files = {file.path.name: file for file in (*fetched.python, *fetched.debs)}
+    storage = engine.storage()
+    if storage is not None:
+        space.check_build_space(storage, _needed(lock, files, target, engine.image(request.tag)))
+    debs = tuple(deb for deb in lock.debs if deb.target == "runtime")
+    tar = rootfs(stack.debian.suite, debs, files, stack.source_date_epoch, progress)
+    # Not folder_of: the context already holds our own files.
+    folder_of([Cached("rootfs.tar", tar, tar.stat().st_size)], folder / "base")
+    (folder / "base" / "rootfs.tar").rename(request.context / "rootfs.tar")
+    wheels_context(folder / "wheels", lock, files)
+    debs_context(folder / "debs", lock, files)
+    return replace(request, contexts={"wheels": folder / "wheels", "debs": folder / "debs"})
+
+
+def _needed(lock: Lock, files: dict[str, Cached], target: str, there: ImageInfo | None) -> int:
+    """Bytes the engine has yet to store: layers that the image of the last build holds are there already."""
+    known = " ".join(layer.made_by for layer in there.layers) if there else ""
+    needed = space.base_size(files[deb.sha256].size for deb in lock.debs if deb.target == "runtime")
+    for group in python_groups(lock):
+        if group.digest not in known:
+            cached = [files[artifact.sha256] for artifact in group.artifacts]
+            needed += sum(space.unpacked_size(file.path, file.filename) for file in cached)
+    if target == "devel":
+        needed += space.devel_size(files[deb.sha256].size for deb in lock.debs if deb.target == "devel")
+    return needed
+
+
+def _inputs(text: str, context: Path) -> str:
+    parts = {"dockerfile": text, "uv": uv_version()}
+    for path in sorted(p for p in context.rglob("*") if p.is_file()):
+        parts[str(path.relative_to(context))] = path.read_text(encoding="utf-8")
+    return f"sha256:{hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()}"
+
+
+class _alone:  # noqa: N801 - used like a function
+    """Hold the image's name: two builds of one image would only do the same work twice."""
+
+    def __init__(self, tag: str, progress: Progress) -> None:
+        folder = data.cache_root() / "locks"
+        folder.mkdir(parents=True, exist_ok=True)
+        self._lock = FileLock(folder / f"{hashlib.sha256(tag.encode()).hexdigest()[:16]}.build")
+        self._tag = tag
+        self._progress = progress
+
+    def __enter__(self) -> None:
+        try:
+            self._lock.acquire(timeout=0)
+        except Timeout:
+            self._progress.stage(f"another build of {self._tag} is running: waiting for it")
+            self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()

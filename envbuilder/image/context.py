@@ -1,0 +1,63 @@
+"""What a build is given: the context and the named contexts, laid out as links to the cache."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+import uv
+
+from envbuilder.errors import IntegrityError, Place
+from envbuilder.fetch.fetching import Cached
+from envbuilder.fetch.view import folder_of
+from envbuilder.files import sha256_of
+from envbuilder.lock.model import Lock
+from envbuilder.render.groups import python_groups
+from envbuilder.stack.gpu import GpuProfile
+from envbuilder.stack.model import Stack
+
+_PACKAGE = Path(__file__).resolve().parent.parent
+# What runs inside the image: the suite and what it reports with. Nothing else of envbuilder is needed there.
+_KINDS = (".py", ".json", ".toml")
+_IN_THE_IMAGE = ("__init__.py", "errors.py", "report", "smoke")
+
+
+def wheels_context(folder: Path, lock: Lock, files: Mapping[str, Cached]) -> None:
+    """One folder a layer: the locked files (by their SHA-256 in ``files``), their hashes, and the installer."""
+    for group in python_groups(lock):
+        layer = folder_of((files[a.sha256] for a in group.artifacts), folder / group.name)
+        (layer / "requirements.txt").write_text(group.requirements, encoding="utf-8")
+        shutil.copyfile(uv.find_uv_bin(), layer / "uv")
+        (layer / "uv").chmod(0o755)
+
+
+def debs_context(folder: Path, lock: Lock, files: Mapping[str, Cached]) -> None:
+    """The Debian packages of the devel target, in the folder ``devel``. Raises IntegrityError: apt does not look."""
+    debs = [deb for deb in lock.debs if deb.target == "devel" and deb.sha256 in files]
+    for deb in debs:
+        if sha256_of(files[deb.sha256].path) != deb.sha256:
+            raise IntegrityError(
+                f"the bytes of {deb.filename} in the cache are not those of the lock",
+                place=Place(str(files[deb.sha256].path)),
+                cure="Remove the file and run the command again: it is fetched anew.",
+            )
+    folder_of((files[deb.sha256] for deb in debs), folder / "devel")
+
+
+def own_files(folder: Path, stack: Stack, gpu: GpuProfile, lock: Lock) -> None:
+    """The part of envbuilder that runs in the image, and what it needs to know of stack, card and lock."""
+    for name in _IN_THE_IMAGE:
+        source = _PACKAGE / name
+        for path in [source] if source.is_file() else sorted(p for p in source.rglob("*") if p.suffix in _KINDS):
+            target = folder / "envbuilder" / path.relative_to(_PACKAGE)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(path, target)
+            target.chmod(0o644)
+    facts = {
+        "stack": stack.model_dump(mode="json", by_alias=True),
+        "gpu": gpu.model_dump(mode="json", by_alias=True),
+        "lock": lock.digest,
+    }
+    (folder / "stack.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")

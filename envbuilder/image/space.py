@@ -1,0 +1,50 @@
+"""Whether an image fits on the disk, asked before anything is built."""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections.abc import Iterable
+from pathlib import Path
+
+from envbuilder.errors import HostError, Place
+
+# Packed bytes to bytes in the image where the file does not say: the locked base's 69 MB of .debs are a 220 MB tar,
+# the toolkit's 1.6 GB of .debs are 2.8 GB without what the stack leaves out.
+_DEB_FACTOR = 3.2
+_DEVEL_FACTOR = 1.8
+_SDIST_FACTOR = 6.0
+# Room for the builder's own files beside the layers.
+_RESERVE = 512 * 2**20
+
+
+def unpacked_size(path: Path, filename: str) -> int:
+    """The bytes a wheel or sdist takes once installed; exact for wheels, whose directory says it."""
+    if filename.endswith(".whl"):
+        with zipfile.ZipFile(path) as archive:
+            return sum(entry.file_size for entry in archive.infolist())
+    return int(path.stat().st_size * _SDIST_FACTOR)
+
+
+def base_size(deb_sizes: Iterable[int]) -> int:
+    """About how many bytes the base of Debian packages takes: as a tar in the cache, and again as a layer."""
+    return int(sum(deb_sizes) * _DEB_FACTOR * 2)
+
+
+def devel_size(deb_sizes: Iterable[int]) -> int:
+    """About how many bytes the devel target adds."""
+    return int(sum(deb_sizes) * _DEVEL_FACTOR)
+
+
+def check_build_space(storage: Path, needed: int) -> None:
+    """Raise HostError when the engine's disk cannot hold ``needed`` more bytes."""
+    folder = storage
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    if free < needed + _RESERVE:
+        raise HostError(
+            f"images are stored where {free / 1e9:.1f} GB are free; this one needs {(needed + _RESERVE) / 1e9:.1f} GB",
+            place=Place(str(storage)),
+            cure="Free some space: `buildah rmi --prune` or `docker builder prune` removes layers nobody uses any more.",
+        )

@@ -1,0 +1,21 @@
+"""Filling in the files of ``templates/``."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from envbuilder import data
+
+
+def render(name: str, **values: Any) -> str:
+    """The text of template ``name``. A name the template uses and is not given is a fault of ours, and raises."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        undefined=jinja2.StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,  # noqa: S701 - Dockerfiles and YAML, not HTML; values come from validated models
+    )
+    environment.filters["quote"] = shlex.quote
+    return environment.from_string(data.find("templates", name).read_text(encoding="utf-8")).render(**values)
