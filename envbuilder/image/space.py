@@ -46,5 +46,5 @@ def check_build_space(storage: Path, needed: int) -> None:
         raise HostError(
             f"images are stored where {free / 1e9:.1f} GB are free; this one needs {(needed + _RESERVE) / 1e9:.1f} GB",
             place=Place(str(storage)),
-            cure="Free some space: `buildah rmi --prune` or `docker builder prune` removes layers nobody uses any more.",
+            cure="Free some space: `buildah rmi --prune` or `docker builder prune` removes layers that nothing uses.",
         )
