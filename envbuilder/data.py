@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import platformdirs
-
 from envbuilder.errors import InputError
 
 _PACKAGE = Path(__file__).resolve().parent
@@ -32,8 +30,11 @@ def project_root() -> Path:
 
 def cache_root() -> Path:
     """Where fetched files and kept indexes lie: ``$ENVBUILDER_CACHE``, else the user's cache folder."""
-    chosen = os.environ.get("ENVBUILDER_CACHE")
-    return Path(chosen) if chosen else platformdirs.user_cache_path("envbuilder")
+    if chosen := os.environ.get("ENVBUILDER_CACHE"):
+        return Path(chosen)
+    import platformdirs
+
+    return platformdirs.user_cache_path("envbuilder")
 
 
 def find(kind: str, filename: str) -> Path:

@@ -8,14 +8,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from operator import attrgetter
 from pathlib import Path
-
-import tomlkit
-from tomlkit.items import Array
+from typing import TYPE_CHECKING
 
 from envbuilder import toml
 from envbuilder.lock.checksum import seal
 from envbuilder.lock.model import BaseImage, DebArtifact, DebianBase, GitArtifact, Reference
 from envbuilder.stack.fields import Strict, parse_model
+
+if TYPE_CHECKING:
+    from tomlkit.items import Array
 
 
 class Sources(Strict):
@@ -30,6 +31,8 @@ class Sources(Strict):
 
 def sources_text(sources: Sources) -> str:
     """The text of the file: entries in a fixed order, so the same set gives the same bytes."""
+    import tomlkit
+
     document = tomlkit.document()
     document.add("stack", tomlkit.item(sources.stack))
     if sources.git:
@@ -57,6 +60,8 @@ def _runtime_first(package: DebArtifact) -> tuple[bool, str]:
 
 
 def _lines(entries: Iterable[Strict]) -> Array:
+    import tomlkit
+
     array = tomlkit.array()
     for entry in entries:
         table = tomlkit.inline_table()

@@ -14,7 +14,8 @@ from envbuilder.errors import HostError, IntegrityError, SourceError
 from envbuilder.fetch import download as module
 from envbuilder.fetch.cache import Item, check_space, is_there, partial_of, path_of
 from envbuilder.fetch.download import Location, Stopped, download
-from envbuilder.fetch.fetching import Cached, fetch_items
+from envbuilder.fetch.fetching import Cached
+from envbuilder.fetch.transfers import fetch_items
 from envbuilder.fetch.transport import new_session
 from envbuilder.fetch.view import folder_of
 from envbuilder.report.progress import Silent
