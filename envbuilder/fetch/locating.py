@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
-from envbuilder.errors import SourceError
+from envbuilder.errors import InputError, SourceError
 from envbuilder.fetch.download import Location
 from envbuilder.fetch.transport import debian_session, python_session
 from envbuilder.lock.archives import mirror_of
@@ -26,8 +26,13 @@ def locate_python(stack: Stack, artifacts: Iterable[PythonArtifact]) -> dict[str
     wanted = list(artifacts)
     client = python_client()
     session = python_session(client)
-    pylock = resolve([f"{a.name}=={a.version}" for a in wanted], target_of(stack), client, dependencies=False)
     gone = f"Ask the index for it, or lock anew and see what changes: envbuilder lock {stack.name}"
+    try:
+        pylock = resolve([f"{a.name}=={a.version}" for a in wanted], target_of(stack), client, dependencies=False)
+    except InputError as error:
+        raise SourceError(
+            "the Python index no longer lists all that the lock names", cure=gone, detail=error.detail
+        ) from error
     found: dict[str, Location] = {}
     for package in pylock.packages:
         for file in [*(package.wheels or ()), *([package.sdist] if package.sdist else ())]:

@@ -72,7 +72,8 @@ class PrivateApt:
     def update(self) -> None:
         """Fetch and verify the indexes. Raises SourceError naming what does not answer or is not signed."""
         run = self._run("update", "-o", "APT::Update::Error-Mode=any")
-        if run.returncode:
+        # An apt older than 2.1 knows no Error-Mode and goes on with the old index.
+        if run.returncode or "Failed to fetch" in run.stderr:
             raise SourceError(
                 "the signature of the Debian mirror's index does not hold"
                 if _UNVERIFIED.search(run.stderr)

@@ -37,17 +37,7 @@ def mirror_of(suite: str, settings: Settings) -> str:
 
 def _of_apt(suite: str, kind: Kind) -> str | None:
     """The mirror apt reads ``suite`` from; else, on a Debian of another release, the one it reads Debian from."""
-    program = shutil.which("apt-get")
-    if program is None:
-        return None
-    fields = "$(RELEASE)|$(CODENAME)|$(ORIGIN)|$(LABEL)|$(REPO_URI)"
-    run = subprocess.run(
-        [program, "indextargets", "--format", fields, "Created-By: Packages"],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    rows = [line.split("|", 4) for line in run.stdout.splitlines() if line.count("|") >= 4]
+    rows = [line.split("|", 4) for line in _indextargets().splitlines() if line.count("|") >= 4]
     for release, codename, _, _, uri in rows:
         if suite in (release, codename):
             return uri
@@ -55,3 +45,13 @@ def _of_apt(suite: str, kind: Kind) -> str | None:
         if origin == "Debian" and label == _LABELS[kind]:
             return uri
     return None
+
+
+def _indextargets() -> str:
+    """What apt reads, a line each: release, code name, origin, label, address."""
+    program = shutil.which("apt-get")
+    if program is None:
+        return ""
+    fields = "$(RELEASE)|$(CODENAME)|$(ORIGIN)|$(LABEL)|$(REPO_URI)"
+    command = [program, "indextargets", "--format", fields, "Created-By: Packages"]
+    return subprocess.run(command, capture_output=True, text=True, check=False).stdout

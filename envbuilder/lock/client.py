@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
-import tomli
+
+from envbuilder import toml
+from envbuilder.errors import InputError, Place
 
 # What may pass from the user's environment to uv: how it reaches an index, and nothing about what it chooses.
 _UV_PASSES = (
@@ -31,6 +33,7 @@ _UV_PASSES = (
     "UV_SYSTEM_CERTS",
     "UV_CREDENTIALS_DIR",
 )
+_SYSTEM = Path("/etc")
 _PIP_SECTIONS = ("global", "install")
 _CREDENTIALS = re.compile(r"(?<=//)[^/@\s]+@")
 
@@ -98,12 +101,12 @@ def _uv_settings() -> dict[str, Any]:
     """The user's uv.toml over the system's, top-level keys only."""
     named = os.environ.get("UV_CONFIG_FILE")
     folders = [Path(folder) for folder in os.environ.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")]
-    paths = [Path("/etc/uv/uv.toml"), *(f / "uv" / "uv.toml" for f in reversed(folders))]
+    paths = [_SYSTEM / "uv" / "uv.toml", *(f / "uv" / "uv.toml" for f in reversed(folders))]
     paths.append(platformdirs.user_config_path("uv") / "uv.toml")
     settings: dict[str, Any] = {}
     for path in [Path(named)] if named else paths:
         if path.is_file():
-            settings.update(tomli.loads(path.read_text(encoding="utf-8")))
+            settings.update(toml.load(path))
     return settings
 
 
@@ -112,7 +115,7 @@ def _pip_settings() -> dict[str, str]:
     env = os.environ
     folders = [Path(folder) / "pip" for folder in env.get("XDG_CONFIG_DIRS", "/etc/xdg").split(":")]
     home = Path.home()
-    paths = [*(f / "pip.conf" for f in folders), Path("/etc/pip.conf"), home / ".pip" / "pip.conf"]
+    paths = [*(f / "pip.conf" for f in folders), _SYSTEM / "pip.conf", home / ".pip" / "pip.conf"]
     paths += [platformdirs.user_config_path("pip") / "pip.conf", Path(sys.prefix) / "pip.conf"]
     if named := env.get("PIP_CONFIG_FILE"):
         paths = [] if named == os.devnull else [*paths, Path(named)]
@@ -120,7 +123,10 @@ def _pip_settings() -> dict[str, str]:
     for path in paths:
         if path.is_file():
             parser = configparser.RawConfigParser()
-            parser.read(path, encoding="utf-8")
+            try:
+                parser.read(path, encoding="utf-8")
+            except (configparser.Error, UnicodeDecodeError) as error:
+                raise InputError(f"pip's settings cannot be read: {error}", place=Place(str(path))) from error
             for section in _PIP_SECTIONS:
                 if parser.has_section(section):
                     settings.update({key.replace("_", "-"): value for key, value in parser.items(section)})

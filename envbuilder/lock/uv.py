@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import tempfile
@@ -85,18 +86,44 @@ def _uv() -> str:
         ) from error
 
 
-_NETWORK = ("Failed to fetch", "Request failed", "error sending request", "Network connectivity is disabled")
+# How uv ends when requirements have no common solution: a sentence after one of these marks.
+_REASON = re.compile(r"(?:cause:|╰─▶)\s*(?P<reason>.*?)(?:\n\s*\n|\Z)", re.DOTALL)
+_REFUSED = re.compile(r"40[13] (Unauthorized|Forbidden)")
+_NO_FILE = re.compile(r"(?:no version of|Because) (?P<package>\S+?)(?: was not found| and you require)")
 
 
 def _error(stderr: str, offline: bool) -> InputError | SourceError:
-    if any(sign in stderr for sign in _NETWORK):
+    """What went wrong, as uv says it."""
+    reason = _REASON.search(stderr)
+    detail = " ".join(reason["reason"].split()) if reason else stderr
+    if _REFUSED.search(stderr):
         return SourceError(
-            "the Python index does not answer" + (" (--offline: uv's cache lacks something)" if offline else ""),
+            "the Python index refuses this host",
+            cure="Check the user name and password in the index address (or netrc, keyring) that pip or uv is set to.",
+            detail=stderr,
+        )
+    if "No solution found" not in stderr and "Failed to build" not in stderr:
+        return SourceError(
+            "uv's cache lacks something, and --offline asks no index"
+            if offline
+            else "the Python index does not answer",
             cure="Check the index that pip or uv is set to, proxy and certificates: envbuilder sources",
+            detail=stderr,
+        )
+    if "filtered by `exclude-newer`" in stderr and "published at" not in stderr:
+        return InputError(
+            "the index has no file from before the cut-off, or does not say when its files were uploaded",
+            cure="Lock through an index that gives upload times (PEP 700); fetching needs none.",
+            detail=detail,
+        )
+    if missing := _NO_FILE.search(detail):
+        return InputError(
+            f"the index has no {missing['package']} that may be used",
+            cure="Correct the pin; or, if it exists, see what answers in the index's place: envbuilder sources",
             detail=stderr,
         )
     return InputError(
         "the Python requirements cannot be met together",
-        cure="Change the pins named here, in the stack.",
-        detail=stderr,
+        cure="Change one of the pins named here, in the stack.",
+        detail=detail,
     )

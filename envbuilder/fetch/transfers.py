@@ -1,0 +1,57 @@
+"""Several downloads at once; the first fault stops them all."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+
+from envbuilder.fetch.cache import Item
+from envbuilder.fetch.download import Location, Stopped, download
+from envbuilder.report.progress import Progress
+
+# Enough to fill a fast line while one of them verifies; few enough for a mirror that is shared.
+_AT_ONCE = 4
+
+
+def fetch_items(items: Sequence[Item], locations: Mapping[str, Location], progress: Progress) -> int:
+    """Download ``items`` from ``locations`` (by hex digest); the bytes that came. The first fault stops them all."""
+    hosts = ", ".join(sorted({locations[item.hex].host for item in items}))
+    total = sum(item.size or 0 for item in items)
+    progress.stage(f"fetching {len(items)} files, {total / 1e9:.2f} GB, from {hosts}")
+    counter = _Counter(progress, total)
+    stop = threading.Event()
+
+    def one(item: Item) -> None:
+        progress.item(item.label)
+        download(item, locations[item.hex], counter.add, stop.is_set)
+        progress.log(f"{item.filename} {item.digest}")
+
+    # The largest first, so that none of them is what everything waits for in the end.
+    order = sorted(items, key=lambda item: -(item.size or 0))
+    with ThreadPoolExecutor(_AT_ONCE, "fetch") as pool:
+        try:
+            futures = [pool.submit(one, item) for item in order]
+            done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+        finally:
+            stop.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+    faults = [error for future in done if (error := future.exception()) and not isinstance(error, Stopped)]
+    if faults:
+        raise faults[0]
+    return counter.done
+
+
+class _Counter:
+    """Adds up the bytes of all threads."""
+
+    def __init__(self, progress: Progress, total: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._lock = threading.Lock()
+        self.done = 0
+
+    def add(self, count: int) -> None:
+        with self._lock:
+            self.done += count
+            self._progress.advance(self.done, self._total)
