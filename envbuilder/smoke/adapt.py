@@ -80,7 +80,7 @@ def _silence_autocast() -> None:
         wanted = torch.get_autocast_dtype(device_type) if dtype is None else dtype
         original(self, device_type, dtype, enabled and wanted not in _NARROW, cache_enabled)
 
-    torch.autocast.__init__ = init  # type: ignore[method-assign]
+    torch.autocast.__init__ = init
 
 
 def _adapt_config(module: ModuleType, attention: str) -> None:

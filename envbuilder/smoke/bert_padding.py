@@ -14,8 +14,7 @@ from torch import Tensor
 
 from envbuilder.errors import InputError
 
-
-# The two patterns verl uses: the batch [batch, length, ...] as one row of tokens, and the same for [axis, batch, length].
+# The two patterns verl uses: a batch [batch, length, ...] as one row of tokens; the same for [axis, batch, length].
 _PATTERNS: dict[str, Callable[[Tensor], Tensor]] = {
     "b s ... -> (b s) ...": lambda t: t.flatten(0, 1),
     "c b s ... -> (b s) c ...": lambda t: t.movedim(0, 2).flatten(0, 1),

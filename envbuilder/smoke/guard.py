@@ -99,6 +99,8 @@ class Guard:
     ) -> None:
         self._mode.__exit__(kind, error, trace)
         self._hooks.stop()
+        if error is not None:
+            self._stop = False  # one error is on its way to the caller already
         self._memory.stop(error)
 
     @property

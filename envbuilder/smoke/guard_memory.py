@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from envbuilder.smoke.guard_place import Spot, spot_of_error
 from envbuilder.smoke.guard_rules import Limits
 
 
@@ -55,18 +56,18 @@ class MemoryWatch:
                 torch.cuda.set_per_process_memory_fraction(1.0, device)
         peak = self._peak()
         if isinstance(error, torch.OutOfMemoryError):
-            # Recorded, not raised: the error itself is already on its way to the caller.
-            self._report(str(error).partition(". ")[0])
+            self._report(str(error).partition("\n")[0], spot_of_error(error))
         elif peak > self._limits.memory:
             self._report(f"torch reserved {peak / 2**30:.2f} GiB at its peak")
 
     def _peak(self) -> int:
         return max((torch.cuda.max_memory_reserved(device) for device in self._devices), default=0)
 
-    def _report(self, what: str) -> None:
+    def _report(self, what: str, spot: Spot | None = None) -> None:
         self._record(
             "guard-memory",
             "memory",
             f"more memory than {self._limits.title} has: {what}",
             f"{self._limits.memory / 2**30:.1f} GiB are usable on the card.",
+            spot=spot,
         )

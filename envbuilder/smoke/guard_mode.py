@@ -30,7 +30,7 @@ _LOADERS = (
 _LOADER_FUNCTIONS = frozenset({"load_state_dict", "_load_from_state_dict"})
 
 
-class GuardMode(TorchDispatchMode):
+class GuardMode(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped here
     """Hands every fault to ``record``. ``owner`` is the thread that entered the guard.
 
     A dispatch mode belongs to a thread; torch carries it into the autograd threads of a backward that starts here.

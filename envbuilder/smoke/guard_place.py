@@ -41,13 +41,28 @@ def find_spot(owner: int) -> Spot:
     return Spot(line or Place(), _module(frame), node.name() if node is not None else "")
 
 
+def spot_of_error(error: BaseException) -> Spot:
+    """The innermost line of the program that ``error`` came through."""
+    trace, place, frame = error.__traceback__, Place(), None
+    while trace is not None:
+        frame = trace.tb_frame
+        if not _carries(frame):
+            place = Place(frame.f_code.co_filename, trace.tb_lineno)
+        trace = trace.tb_next
+    return Spot(place, _module(frame))
+
+
 def _line(frame: FrameType | None) -> Place | None:
     while frame is not None:
-        name = frame.f_code.co_filename
-        if not name.startswith(_CARRIERS) and not frame.f_globals.get("__name__", "").startswith("triton."):
-            return Place(name, frame.f_lineno)
+        if not _carries(frame):
+            return Place(frame.f_code.co_filename, frame.f_lineno)
         frame = frame.f_back
     return None
+
+
+def _carries(frame: FrameType) -> bool:
+    name: str = frame.f_globals.get("__name__", "")
+    return frame.f_code.co_filename.startswith(_CARRIERS) or name.startswith("triton.")
 
 
 def _module(frame: FrameType | None) -> str:
