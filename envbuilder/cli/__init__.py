@@ -17,6 +17,7 @@ COMMANDS = {
     "fetch": ("envbuilder.cli.fetch", "Download every file of a lock, verified, resuming."),
     "sources": ("envbuilder.cli.sources", "Ask every source a stack needs whether it answers from here."),
     "audit": ("envbuilder.cli.audit", "Tell which GPUs the CUDA code in files, wheels, folders and images runs on."),
+    "render": ("envbuilder.cli.render", "Write Dockerfiles and environment files out of stacks and locks."),
     "build": ("envbuilder.cli.build", "Build a stack's image out of its lock, without network."),
     "explain": ("envbuilder.cli.explain", "Name the cause and the cure of what a log shows."),
     "data": ("envbuilder.cli.data", "Turn a data set into the Parquet that verl trains on."),

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from datetime import datetime, timezone
+from pathlib import Path
 
-from envbuilder.lock.model import Lock
+from envbuilder import toml
+from envbuilder.errors import InputError, Place
+from envbuilder.lock.indexes import index_named
+from envbuilder.lock.model import BaseImage, Lock
 from envbuilder.render.groups import debs_digest, python_groups
 from envbuilder.render.templates import render
 from envbuilder.stack.gpu import GpuProfile
@@ -13,7 +17,7 @@ from envbuilder.stack.model import Stack
 
 def dockerfile(stack: Stack, gpu: GpuProfile, lock: Lock) -> str:
     """The text of the stack's Dockerfile: the same bytes for the same stack, card and lock."""
-    if stack.debian:
+    if stack.conda is None:
         devel = tuple(deb for deb in lock.debs if deb.target == "devel")
         return render(
             "debian.Dockerfile.j2",
@@ -24,7 +28,39 @@ def dockerfile(stack: Stack, gpu: GpuProfile, lock: Lock) -> str:
             devel_digest=debs_digest(devel),
             labels=labels(stack, gpu, lock),
         )
-    raise NotImplementedError
+    table = toml.load(Path(__file__).with_name("conda_image.toml"))
+    return render(
+        "conda.Dockerfile.j2",
+        stack=stack,
+        gpu=gpu,
+        installer=table["installer"],
+        compile_only=[row for row in table["compile_only"]["packages"] if row in stack.conda.packages],
+        images=_images(stack, lock),
+        apex=stack.sources.get("apex"),
+        newest_gcc=int(stack.cuda.host_compiler.rsplit("-", 1)[1]),
+        indexes=index_urls(stack),
+        labels=labels(stack, gpu, lock),
+    )
+
+
+def index_urls(stack: Stack) -> list[str]:
+    """The addresses of the package indexes that the stack names beside the client's own."""
+    pins = stack.python.packages.items()
+    named = {pin.index: name for name, pin in pins if pin.index}
+    places = {index: Place(f"stacks/{stack.name}.toml", field=f"python.packages.{named[index]}.index") for index in named}
+    return [index_named(index, places[index]).url for index in sorted(named)]
+
+
+def _images(stack: Stack, lock: Lock) -> dict[str, BaseImage]:
+    images = {image.target: image for image in lock.images}
+    for target in ("devel", "runtime"):
+        if target not in images:
+            raise InputError(
+                f"the lock of {stack.name} names no digest of its {target} base image",
+                place=Place(f"locks/{stack.name}.sources.toml"),
+                cure=f"Lock the stack: envbuilder lock {stack.name}",
+            )
+    return dict(images)
 
 
 def labels(stack: Stack, gpu: GpuProfile, lock: Lock) -> dict[str, str]:
