@@ -15,7 +15,7 @@ from envbuilder.errors import InputError
 from envbuilder.fetch.fetching import Cached, fetch
 from envbuilder.fetch.view import folder_of
 from envbuilder.image import space
-from envbuilder.image.context import debs_context, own_files, wheels_context
+from envbuilder.image.context import ca_bundle, debs_context, lock_files, own_files, wheels_context
 from envbuilder.image.engine import BuildRequest, Engine, ImageInfo
 from envbuilder.image.names import image_tag
 from envbuilder.image.rootfs import rootfs
@@ -65,6 +65,8 @@ def build_stack(
     with _alone(tag, progress), scratch() as folder:
         context = folder / "context"
         own_files(context, stack, gpu, lock)
+        if stack.conda:
+            lock_files(context, stack.name)
         text = dockerfile(stack, gpu, lock)
         inputs = _inputs(text, context)
         there = engine.image(tag) if cache else None
@@ -82,6 +84,9 @@ def build_stack(
         request.dockerfile.write_text(text, encoding="utf-8")
         if stack.debian:
             request = _fetched(request, folder, stack, lock, engine, progress, target)
+        else:
+            # Its Dockerfile is also built by hand, so its steps fetch for themselves, held against the lock.
+            request = replace(request, network=True, secrets=ca_bundle())
         image = engine.build(request, progress)
         return Built(image, target, inputs, True, time.monotonic() - started)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,8 +14,10 @@ from envbuilder.fetch.fetching import Cached
 from envbuilder.fetch.view import folder_of
 from envbuilder.files import sha256_of
 from envbuilder.lock.model import Lock
+from envbuilder.lock.reading import CONDA, REQUIREMENTS, lock_folder
 from envbuilder.render.groups import python_groups
 from envbuilder.stack.gpu import GpuProfile
+from envbuilder.stack.manifest import image_manifest_text
 from envbuilder.stack.model import Stack
 
 _PACKAGE = Path(__file__).resolve().parent.parent
@@ -55,9 +57,22 @@ def own_files(folder: Path, stack: Stack, gpu: GpuProfile, lock: Lock) -> None:
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
             target.chmod(0o644)
-    facts = {
-        "stack": stack.model_dump(mode="json", by_alias=True),
-        "gpu": gpu.model_dump(mode="json", by_alias=True),
-        "lock": lock.digest,
-    }
-    (folder / "stack.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", encoding="utf-8")
+    (folder / f"stack.{stack.name}.json").write_text(image_manifest_text(stack, gpu, lock.digest), encoding="utf-8")
+
+
+def lock_files(folder: Path, stack: str) -> None:
+    """The lock files that a Dockerfile with a conda environment copies."""
+    source = lock_folder(stack)
+    assert source is not None, "the lock was loaded before"
+    (folder / "locks").mkdir(parents=True, exist_ok=True)
+    for suffix in (CONDA, REQUIREMENTS):
+        shutil.copyfile(source / f"{stack}{suffix}", folder / "locks" / f"{stack}{suffix}")
+
+
+def ca_bundle() -> dict[str, Path]:
+    """The build secret ``ca``: the CA bundle this host's programs are told to use, where they are told."""
+    for variable in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
+        path = Path(os.environ.get(variable, ""))
+        if path.is_file():
+            return {"ca": path}
+    return {}

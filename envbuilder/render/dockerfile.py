@@ -47,12 +47,14 @@ def index_urls(stack: Stack) -> list[str]:
     """The addresses of the package indexes that the stack names beside the client's own."""
     pins = stack.python.packages.items()
     named = {pin.index: name for name, pin in pins if pin.index}
-    places = {index: Place(f"stacks/{stack.name}.toml", field=f"python.packages.{named[index]}.index") for index in named}
+    places = {
+        index: Place(f"stacks/{stack.name}.toml", field=f"python.packages.{named[index]}.index") for index in named
+    }
     return [index_named(index, places[index]).url for index in sorted(named)]
 
 
 def _images(stack: Stack, lock: Lock) -> dict[str, BaseImage]:
-    images = {image.target: image for image in lock.images}
+    images: dict[str, BaseImage] = {image.target: image for image in lock.images}
     for target in ("devel", "runtime"):
         if target not in images:
             raise InputError(
@@ -60,7 +62,7 @@ def _images(stack: Stack, lock: Lock) -> dict[str, BaseImage]:
                 place=Place(f"locks/{stack.name}.sources.toml"),
                 cure=f"Lock the stack: envbuilder lock {stack.name}",
             )
-    return dict(images)
+    return images
 
 
 def labels(stack: Stack, gpu: GpuProfile, lock: Lock) -> dict[str, str]:

@@ -18,4 +18,11 @@ def render(name: str, **values: Any) -> str:
         autoescape=False,  # noqa: S701 - Dockerfiles and YAML, not HTML; values come from validated models
     )
     environment.filters["quote"] = shlex.quote
+    environment.filters["qualified"] = qualified
     return environment.from_string(data.find("templates", name).read_text(encoding="utf-8")).render(**values)
+
+
+def qualified(reference: str) -> str:
+    """An image reference with its registry: what names none is Docker Hub's, and not every engine assumes that."""
+    host = reference.split("/")[0]
+    return reference if "." in host or ":" in host else f"docker.io/{reference}"
