@@ -49,7 +49,11 @@ def command() -> None:
 
 @command.command("stack", hidden=True)
 @click.argument("stack", required=False)
-@click.option("--security", is_flag=True, help="Also read Debian's security archive, which moves.")
+@click.option(
+    "--security/--no-security",
+    default=None,
+    help="Read Debian's security archive too, which moves. By default as the lock was made before.",
+)
 @click.option("--offline", is_flag=True, help="Resolve from what earlier runs have kept, without the network.")
 @click.option(
     "--cutoff", type=click.DateTime(["%Y-%m-%d"]), help="Consider files uploaded before this day, not the stack's."
@@ -59,7 +63,7 @@ def command() -> None:
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def lock(
     stack: str | None,
-    security: bool,
+    security: bool | None,
     offline: bool,
     cutoff: datetime | None,
     update: tuple[str, ...],

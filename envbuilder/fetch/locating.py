@@ -53,8 +53,7 @@ def locate_debs(lock: Lock, debs: Iterable[DebArtifact], settings: Settings) -> 
     by_suite: Mapping[str, list[DebArtifact]] = defaultdict(list)
     for deb in debs:
         by_suite[deb.suite].append(deb)
-    security = " --security" if lock.debian and lock.debian.security else ""
-    gone = f"Lock the base anew and see what changes: envbuilder lock {lock.stack}{security}"
+    gone = f"Lock the base anew and see what changes: envbuilder lock {lock.stack}"
     found: dict[str, Location] = {}
     for suite, packages in by_suite.items():
         mirror = mirror_of(suite, settings)

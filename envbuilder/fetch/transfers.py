@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
-from envbuilder.fetch.cache import Item
+from envbuilder.fetch.cache import Item, partial_of
 from envbuilder.fetch.download import Location, Stopped, download
 from envbuilder.report.progress import Progress
 
@@ -18,6 +18,7 @@ def fetch_items(items: Sequence[Item], locations: Mapping[str, Location], progre
     """Download ``items`` from ``locations`` (by hex digest); the bytes that came. The first fault stops them all."""
     hosts = ", ".join(sorted({locations[item.hex].host for item in items}))
     total = sum(item.size or 0 for item in items)
+    kept = sum(partial_of(item).stat().st_size for item in items if partial_of(item).is_file())
     progress.stage(f"fetching {len(items)} files, {total / 1e9:.2f} GB, from {hosts}")
     counter = _Counter(progress, total)
     stop = threading.Event()
@@ -39,7 +40,7 @@ def fetch_items(items: Sequence[Item], locations: Mapping[str, Location], progre
     faults = [error for future in done if (error := future.exception()) and not isinstance(error, Stopped)]
     if faults:
         raise faults[0]
-    return counter.done
+    return max(0, counter.done - kept)
 
 
 class _Counter:

@@ -32,13 +32,14 @@ from envbuilder.stack.settings import Settings, load_settings
 
 @dataclass(frozen=True)
 class Wish:
-    """How to lock. ``security``: with Debian's security archive. ``offline``: from what earlier runs kept.
+    """How to lock.
 
-    ``cutoff`` replaces the stack's upload cut-off. ``update`` names packages to move while all others stay.
+    ``security``: with Debian's security archive or without; as before when None. ``offline``: from what earlier runs
+    kept. ``cutoff`` replaces the stack's upload cut-off. ``update`` names packages to move while all others stay.
     ``solver`` is the program for the conda half; ours when None.
     """
 
-    security: bool = False
+    security: bool | None = None
     offline: bool = False
     cutoff: date | None = None
     update: tuple[str, ...] = ()
@@ -115,7 +116,9 @@ class _Halves:
         stack, wish = self.stack, self.wish
         debian = None
         if stack.debian:
-            debian = lock_debian(stack, self.settings, security=wish.security, offline=wish.offline)
+            was = self.before is not None and self.before.debian is not None and self.before.debian.security
+            security = was if wish.security is None else wish.security
+            debian = lock_debian(stack, self.settings, security=security, offline=wish.offline)
         sources = Sources(
             stack=stack.name,
             debian=debian,
