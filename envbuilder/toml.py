@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
-import tomli
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 from envbuilder.errors import InputError, Place
 
@@ -24,6 +28,6 @@ def load(path: Path) -> dict[str, Any]:
 def loads(text: str, name: str) -> dict[str, Any]:
     """The TOML document in ``text``; ``name`` stands for it in errors."""
     try:
-        return tomli.loads(text)
-    except tomli.TOMLDecodeError as error:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
         raise InputError(f"this is not TOML: {error}", place=Place(name)) from error

@@ -20,6 +20,7 @@ HEADER = struct.Struct("<4sHHQ")
 # (name offset, name length), flags, (0), uncompressed size
 _ENTRY = struct.Struct("<HHIQI4xHHI8xQ8xQ")
 ENTRY_SIZE = _ENTRY.size
+_ENTRY_AND_START = 256  # a header (64 to 120 bytes so far) and the beginning of its payload
 MAX_ENTRIES = 4096  # of one fat binary; the largest met in a real file is below 40
 _MAX_ENTRY_HEADER = 1 << 16
 
@@ -28,6 +29,12 @@ FLAG_ZSTD = 0x8000
 FLAG_ARCH_SPECIFIC = 0x100000
 FLAG_FAMILY_SPECIFIC = 0x200000
 _SUFFIX_FLAGS = FLAG_ARCH_SPECIFIC | FLAG_FAMILY_SPECIFIC
+# Not of the format: an image that `envbuilder slim` blanked. Its payload begins with zeros, as that of no real image
+# does, or is a cubin without code whose ELF identification carries this mark where others have zeros.
+BLANKED = 1 << 31
+HOLLOW_MARK = b"blanked"
+_BLANK = bytes(16)
+_MARK_AT = 9
 
 
 class Kind(str, Enum):
@@ -53,8 +60,12 @@ class Image:
     arch: Arch
     isa: tuple[int, int] = (0, 0)
     number: int = 0  # of a kind that is not known
+    blanked: bool = False
 
     def __str__(self) -> str:
+        return f"{self._name()}, blanked" if self.blanked else self._name()
+
+    def _name(self) -> str:
         if self.kind is Kind.PTX:
             return f"PTX {self.arch.compute} (ISA {self.isa[0]}.{self.isa[1]})"
         if self.kind is Kind.SASS:
@@ -70,18 +81,20 @@ def decode(raw: RawImage) -> Image:
     kind = _KINDS.get(number, Kind.UNKNOWN)
     suffix = "a" if flags & FLAG_ARCH_SPECIFIC else "f" if flags & FLAG_FAMILY_SPECIFIC else ""
     isa = (major, minor) if kind is Kind.PTX else (0, 0)
-    return Image(kind, Arch.from_number(arch, suffix), isa, 0 if kind is not Kind.UNKNOWN else number)
+    other = 0 if kind is not Kind.UNKNOWN else number
+    return Image(kind, Arch.from_number(arch, suffix), isa, other, bool(flags & BLANKED))
 
 
 @dataclass(frozen=True)
 class Entry:
-    """Where one image lies. Offsets and sizes in bytes; ``payload`` is the offset of its first byte.
+    """Where one image lies. Offsets and sizes in bytes; ``header`` is where its header begins, ``payload`` its data.
 
     ``stored`` is the padded size in the file, ``compressed`` the size of the packed data (0 when it is not packed),
     ``unpacked`` what the header claims the data has unpacked.
     """
 
     raw: RawImage
+    header: int
     payload: int
     stored: int
     compressed: int
@@ -141,15 +154,19 @@ def walk(headers: Headers, first: int, end: int) -> Walk:
     offset = first
     unpack, at = _ENTRY.unpack_from, headers.at
     while offset + ENTRY_SIZE <= end:
-        index = at(offset, ENTRY_SIZE)
+        index = at(offset, _ENTRY_AND_START)
+        if index < 0:
+            index = at(offset, ENTRY_SIZE)
         if index < 0 or len(entries) >= MAX_ENTRIES:
             return Walk(entries, offset, whole=False)
         kind, _, length, stored, packed, minor, major, arch, flags, unpacked = unpack(headers.buffer, index)
         payload = offset + length
         if not ENTRY_SIZE <= length <= _MAX_ENTRY_HEADER or payload + stored > end or packed > stored:
             return Walk(entries, offset, whole=False)
-        raw = (kind, minor if kind == 1 else 0, major if kind == 1 else 0, arch, flags & _SUFFIX_FLAGS)
-        entries.append(Entry(raw, payload, stored, packed, unpacked, flags))
+        start = headers.buffer[index + length : index + length + len(_BLANK)]
+        blank = BLANKED if stored >= len(_BLANK) and (start == _BLANK or start[_MARK_AT:] == HOLLOW_MARK) else 0
+        raw = (kind, minor if kind == 1 else 0, major if kind == 1 else 0, arch, flags & _SUFFIX_FLAGS | blank)
+        entries.append(Entry(raw, offset, payload, stored, packed, unpacked, flags))
         offset = payload + stored
     return Walk(entries, offset, whole=offset == end or end - offset < ENTRY_SIZE)
 

@@ -104,6 +104,7 @@ class _Tally:
     units: int = 0
     running: int = 0
     unknown: int = 0
+    slimmed: bool = False
     sass: set[Arch] = field(default_factory=set)
     ptx: set[Image] = field(default_factory=set)
     others: set[str] = field(default_factory=set)
@@ -119,7 +120,8 @@ class _Tally:
             self.ptx.add(image)
         else:
             self.unknown += count if means is Means.UNKNOWN else 0
-            self.others.update(i.arch.compute if i.kind is Kind.PTX else i.arch.sm for i in images)
+            self.others.update(i.arch.compute if i.kind is Kind.PTX else i.arch.sm for i in images if not i.blanked)
+            self.slimmed = self.slimmed or any(i.blanked for i in images)
 
     @property
     def lacking(self) -> int:
@@ -130,7 +132,7 @@ class _Tally:
 def _answer(binary: Binary, tally: _Tally, rule: Rule | None) -> tuple[Answer, str]:
     doubt = "; ".join(binary.doubts)
     if tally.lacking and not (rule and rule.partly and tally.running):
-        return Answer.NO, doubt
+        return Answer.NO, "; ".join(filter(None, (doubt, "slimmed for another card" if tally.slimmed else "")))
     if binary.cut:
         return Answer.UNKNOWN, "only its beginning was seen" + (f"; {doubt}" if doubt else "")
     if doubt:

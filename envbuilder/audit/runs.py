@@ -27,6 +27,7 @@ def means_of(
     PTX ISA version that a driver for the card knows, None where no end is known. LTO-IR is input for a linker, and an
     unknown kind may be anything: where nothing else serves, the answer is that it is not known.
     """
+    images = [i for i in images if not i.blanked]
     sass = [i for i in images if i.kind is Kind.SASS and sass_runs(i.arch, card)]
     if sass:
         return Means.SASS, max(sass, key=lambda i: (i.arch.number, i.arch.suffix))

@@ -19,6 +19,7 @@ COMMANDS = {
     "audit": ("envbuilder.cli.audit", "Tell which GPUs the CUDA code in files, wheels, folders and images runs on."),
     "render": ("envbuilder.cli.render", "Write Dockerfiles and environment files out of stacks and locks."),
     "build": ("envbuilder.cli.build", "Build a stack's image out of its lock, without network."),
+    "slim": ("envbuilder.cli.slim", "Blank the device code that the target card can never run."),
     "explain": ("envbuilder.cli.explain", "Name the cause and the cure of what a log shows."),
     "data": ("envbuilder.cli.data", "Turn a data set into the Parquet that verl trains on."),
 }
