@@ -37,11 +37,15 @@ class Stopped(Exception):  # noqa: N818 - nothing went wrong
 
 @dataclass(frozen=True)
 class Location:
-    """Where a file is for this host. ``gone`` is the cure when the host no longer serves it."""
+    """Where a file is for this host. ``gone`` is the cure when the host no longer serves it.
+
+    ``then`` are further locations, in order, for when this one does not serve it.
+    """
 
     url: str
     session: requests.Session
     gone: str
+    then: tuple[Location, ...] = ()
 
     @property
     def host(self) -> str:

@@ -7,15 +7,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from urllib.parse import urlsplit
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import requests
 
-from envbuilder.errors import EnvbuilderError
+from envbuilder.errors import EnvbuilderError, Place
 from envbuilder.fetch.transport import debian_session, python_session, quick
 from envbuilder.lock.archives import mirror_of
 from envbuilder.lock.client import PythonClient, python_client, redact
+from envbuilder.lock.indexes import index_named
+from envbuilder.lock.mirrors import Mirrors, mirrors_of
 from envbuilder.lock.python import target_of
+from envbuilder.lock.registry import ImageName, registry_address
 from envbuilder.lock.uv import resolve
 from envbuilder.stack.loading import load_stack
 from envbuilder.stack.model import Stack
@@ -27,7 +31,6 @@ _TIMEOUT = (4.0, 6.0)
 # A page is read as far as it takes to see what it is.
 _HEAD_BYTES = 4096
 _CONDA = "https://conda.anaconda.org"
-_DOCKER_HUB = "https://registry-1.docker.io"
 
 
 @dataclass(frozen=True)
@@ -83,12 +86,14 @@ def ask_sources(sources: Sequence[Source]) -> list[Answer]:
 
 def sources_of(stack: Stack, settings: Settings) -> list[Source]:
     """Every source ``stack`` needs on this host."""
+    mirrors = mirrors_of(settings)
     return [
         _python(stack),
         *_debian(stack, settings),
-        *_channels(stack),
-        *_git_hosts(stack),
-        *_registries(stack),
+        *_indexes(stack, mirrors),
+        *_channels(stack, mirrors),
+        *_git_hosts(stack, mirrors),
+        *_registries(stack, mirrors),
     ]
 
 
@@ -156,31 +161,62 @@ def _debian(stack: Stack, settings: Settings) -> Iterator[Source]:
     yield Source(name, redact(mirror), ask)
 
 
-def _channels(stack: Stack) -> Iterator[Source]:
+def _indexes(stack: Stack, mirrors: Mirrors) -> Iterator[Source]:
+    named = {pin.index: name for name, pin in stack.python.packages.items() if pin.index}
+    for index, package in named.items():
+        address = index_named(index, Place(field=f"python.packages.{package}.index")).url
+        yield _at_one_of(f"Python index {index}", mirrors.addresses(address), f"/{package}/", page=True)
+
+
+def _channels(stack: Stack, mirrors: Mirrors) -> Iterator[Source]:
     for channel in stack.conda.channels if stack.conda else ():
-        address = f"{_CONDA}/{channel}"
-        yield Source(f"conda channel {channel}", address, _head(f"{address}/linux-64/repodata.json.zst"))
+        addresses = mirrors.addresses(f"{_CONDA}/{channel}")
+        yield _at_one_of(f"conda channel {channel}", addresses, "/linux-64/repodata.json")
 
 
-def _git_hosts(stack: Stack) -> Iterator[Source]:
+def _git_hosts(stack: Stack, mirrors: Mirrors) -> Iterator[Source]:
     for name, part in stack.sources.items():
-        question = f"{part.repository}/info/refs?service=git-upload-pack"
-        yield Source(f"git repository of {name}", part.repository, _head(question))
+        addresses = mirrors.addresses(part.repository)
+        yield _at_one_of(f"git repository of {name}", addresses, "/info/refs?service=git-upload-pack")
 
 
-def _registries(stack: Stack) -> Iterator[Source]:
-    if stack.image:
+def _registries(stack: Stack, mirrors: Mirrors) -> Iterator[Source]:
+    if stack.image is None:
+        return
+    hosts = {ImageName.parse(reference).host for reference in (stack.image.devel, stack.image.runtime)}
+    for host in sorted(hosts):
+        addresses = [registry_address(address) for address in mirrors.addresses(host)]
         # A registry that asks for a login answers 401, and that is an answer: images are pulled with a token.
-        yield Source("image registry", _DOCKER_HUB, _head(f"{_DOCKER_HUB}/v2/", 401))
+        yield _at_one_of(f"image registry {host}", addresses, "/v2/", 401)
 
 
-def _head(url: str, *good: int) -> Callable[[], str]:
+def _at_one_of(name: str, addresses: Sequence[str], path: str, *good: int, page: bool = False) -> Source:
+    """A source that answers when one of ``addresses`` does: its mirrors and itself. ``page``: a web page is right."""
+
     def ask() -> str:
-        with quick().get(url, stream=True, timeout=_TIMEOUT) as answer:
-            _check_status(answer, *good)
-        return "answers"
+        said = []
+        for address in addresses:
+            try:
+                _ask(address, path, good, page)
+            except (EnvbuilderError, requests.RequestException) as error:
+                said.append(error.message if isinstance(error, EnvbuilderError) else _in_words(error))
+            else:
+                return "answers" if len(addresses) == 1 else f"{address} answers"
+        told = said[0] if len(said) == 1 else "; ".join(f"{a}: {s}" for a, s in zip(addresses, said, strict=True))
+        raise EnvbuilderError(told)
 
-    return ask
+    return Source(name, addresses[0], ask)
+
+
+def _ask(address: str, path: str, good: Sequence[int], page: bool) -> None:
+    if address.startswith("file://"):
+        if not (Path(unquote(urlsplit(address).path)) / path.strip("/").partition("?")[0]).exists():
+            raise EnvbuilderError("is not there")
+        return
+    with quick().get(f"{address}{path}", stream=True, timeout=_TIMEOUT) as answer:
+        if page and answer.status_code == 200:
+            return
+        _check_status(answer, *good)
 
 
 def _raising(error: EnvbuilderError) -> Callable[[], str]:

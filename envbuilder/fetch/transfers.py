@@ -6,6 +6,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
+from envbuilder.errors import SourceError
 from envbuilder.fetch.cache import Item, partial_of
 from envbuilder.fetch.download import Location, Stopped, download
 from envbuilder.report.progress import Progress
@@ -25,7 +26,16 @@ def fetch_items(items: Sequence[Item], locations: Mapping[str, Location], progre
 
     def one(item: Item) -> None:
         progress.item(item.label)
-        download(item, locations[item.hex], counter.add, stop.is_set)
+        first = locations[item.hex]
+        *others, last = [first, *first.then]
+        for location in others:
+            try:
+                download(item, location, counter.add, stop.is_set)
+                break
+            except SourceError as error:
+                progress.log(f"{error.message}; trying the next address")
+        else:
+            download(item, last, counter.add, stop.is_set)
         progress.log(f"{item.filename} {item.digest}")
 
     # The largest first, so that none of them is what everything waits for in the end.

@@ -87,8 +87,8 @@ def missing_groups(stack: Stack, artifacts: Iterable[PythonArtifact]) -> list[st
         names = ", ".join(f"{name} {pin.version}" for name, pin in pins.items() if pin.group == group)
         indexes = ", ".join(sorted({pin.index for pin in pins.values() if pin.group == group and pin.index}))
         said.append(
-            f"group {group} is not locked: the digests of {names} are in no public record, and the index "
-            f"{indexes} was not reached. Lock on a machine that reaches it."
+            f"group {group} is not locked: the digests of {names} are in no public record, "
+            f"so it locks on a machine that reaches the index {indexes}."
         )
     return said
 

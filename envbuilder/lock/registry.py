@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +53,13 @@ class ImageName:
         return cls(host, name, found["tag"] or "latest")
 
 
+def registry_address(host: str) -> str:
+    """Where the registry ``host`` answers. On loopback registries speak plain HTTP, as Docker has it."""
+    host = _HUB_HOST if host == DOCKER_HUB else host
+    bare = host.partition(":")[0]
+    return f"{'http' if bare == 'localhost' or bare.startswith('127.') else 'https'}://{host}"
+
+
 @dataclass(frozen=True)
 class Registry:
     """One registry host that serves ``repository``, or a mirror of it."""
@@ -62,11 +70,8 @@ class Registry:
 
     @property
     def address(self) -> str:
-        """The beginning of every address of the API. Loopback registries speak plain HTTP, as Docker has it."""
-        host = _HUB_HOST if self.host == DOCKER_HUB else self.host
-        bare = host.partition(":")[0]
-        scheme = "http" if bare == "localhost" or bare.startswith("127.") else "https"
-        return f"{scheme}://{host}/v2/{self.repository}"
+        """The beginning of every address of the API for this repository."""
+        return f"{registry_address(self.host)}/v2/{self.repository}"
 
     def manifest(self, reference: str) -> tuple[bytes, str]:
         """The manifest or index at a tag or digest: its bytes and media type.
@@ -136,7 +141,7 @@ class Registry:
 
 
 def registries_for(
-    name: ImageName, mirrors: Mirrors, new_session: type[requests.Session] = requests.Session
+    name: ImageName, mirrors: Mirrors, new_session: Callable[[], requests.Session] = requests.Session
 ) -> list[Registry]:
     """The hosts to ask for an image, in order. Each has a session of its own: a token goes to nobody else."""
     return [Registry(host, name.repository, new_session()) for host in mirrors.addresses(name.host)]

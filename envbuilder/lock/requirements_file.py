@@ -30,10 +30,15 @@ def requirements_text(stack: Stack, artifacts: tuple[PythonArtifact, ...]) -> st
         f"The Python half of the lock of {stack.name}: for each package the very file that is installed.",
         f"Written by `envbuilder lock {stack.name}`; an edit by hand is noticed. Where a file comes from is for the",
         "client's own index settings to say.",
-        f"Python {stack.python.version}, Linux x86_64, glibc {base_glibc(stack)}. "
-        f"Uploads before {stack.python.cutoff}.",
+        about(stack).removeprefix("# "),
     ]
     return seal(header, "\n".join(_entry(a) for a in sorted(artifacts, key=lambda a: a.name)) + "\n")
+
+
+def about(stack: Stack) -> str:
+    """The comment line that says what the files fit and up to which day they were considered."""
+    target = f"Python {stack.python.version}, Linux x86_64, glibc {base_glibc(stack)}."
+    return f"# {target} Uploads before {stack.python.cutoff}."
 
 
 def _entry(artifact: PythonArtifact) -> str:

@@ -76,7 +76,8 @@ def test_a_web_page_is_no_answer(httpserver: HTTPServer) -> None:
 
 def test_p40_needs_channels_a_git_host_and_a_registry() -> None:
     names = [source.name for source in sources_of(load_stack("p40")[0], Settings())]
-    assert {"Python index", "conda channel conda-forge", "git repository of apex", "image registry"} <= set(names)
+    expected = {"Python index", "Python index pytorch-cu118", "conda channel conda-forge", "git repository of apex"}
+    assert {*expected, "image registry docker.io"} <= set(names)
 
 
 def test_the_first_stack_whose_sources_all_answer_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
