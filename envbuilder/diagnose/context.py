@@ -68,8 +68,8 @@ def card_patterns() -> Mapping[str, str]:
 # Facts that are derived below, beside those of facts.toml.
 DERIVED = (
     "sm", "card", "cards", "torch_number", "torch_tag", "torch_arches", "torch_runs", "torch_major_minor",
-    "driver_branch", "library_differs", "target", "target_sm", "target_card", "builds", "tags", "last_driver", "stack",
-    "stack_torch",
+    "driver_branch", "library_differs", "target", "target_sm", "target_digits", "target_card", "builds", "tags",
+    "last_driver", "stack", "stack_torch",
 )  # fmt: skip
 
 
@@ -150,6 +150,7 @@ def _add_target(facts: dict[str, tuple[str, ...]], known: Known) -> None:
     target = min(facts.get("capability") or (gpu.capability.value,), key=_numbers)
     facts["target"] = (target,)
     facts["target_sm"] = ("sm_" + target.replace(".", ""),)
+    facts["target_digits"] = (target.replace(".", ""),)
     facts["target_card"] = facts.get("card") or (gpu.title,)
     builds = builds_for(_numbers(target))
     if builds:

@@ -113,7 +113,7 @@ def _candidates(pattern: str) -> list[tuple[str, ...]]:
 
 
 def _of_group(inside: str) -> list[tuple[str, ...]]:
-    if inside.startswith(("?!", "?=", "?<!", "?<=")):
+    if inside.startswith(("?!", "?=", "?<!", "?<=", "?P=")):
         return []
     if inside.startswith("?"):
         inside = inside[inside.index(":" if inside[1] == ":" else ">") + 1 :]

@@ -79,7 +79,7 @@ def finding(
     cure = fill(rule.cure.get(lang), slots, lang)
     if rule.checks:
         steps = [f"({n}) {fill(check.get(lang), slots, lang)}" for n, check in enumerate(rule.checks, 1)]
-        cure = f"{cure}\n{_CHECKS[lang]}" + " ".join(steps)
+        cure = f"{cure} {_CHECKS[lang]}" + " ".join(steps)
     return Finding(
         rule=rule.id,
         severity=rule.severity,
