@@ -65,7 +65,7 @@ class Index:
     sized: bool = True
 
     def __post_init__(self) -> None:
-        self.server.expect_request(re.compile("/.*")).respond_with_handler(self._answer)
+        self.server.expect_request(re.compile("/(simple|files)/.*")).respond_with_handler(self._answer)
 
     @property
     def url(self) -> str:

@@ -1,14 +1,10 @@
 """The Debian half against a signed archive of a dozen stand-in packages, resolved by the real apt."""
 
-import re
 import shutil
-import urllib.parse
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pytest_httpserver import HTTPServer
-from werkzeug import Request, Response
 
 from envbuilder.errors import HostError, InputError, SourceError
 from envbuilder.lock import apt, archives
@@ -18,31 +14,13 @@ from envbuilder.lock.model import DebianBase
 from envbuilder.stack.loading import load_stack
 from envbuilder.stack.model import Stack
 from envbuilder.stack.settings import DebianSettings, Settings
-
-ARCHIVE = Path(__file__).parents[2] / "data" / "debian"
-
-
-@pytest.fixture(autouse=True)
-def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("ENVBUILDER_CACHE", str(tmp_path / "a cache"))
-    monkeypatch.setattr(apt, "KEYRING", ARCHIVE / "keyring.gpg")
+from tests.debian_mirror import DebianMirror
 
 
 @pytest.fixture
-def archive(tmp_path: Path) -> Path:
-    """A copy of the archive that a test may change."""
-    return shutil.copytree(ARCHIVE, tmp_path / "archive")
-
-
-@pytest.fixture
-def settings(httpserver: HTTPServer, archive: Path) -> Settings:
-    def handler(request: Request) -> Response:
-        path = archive / urllib.parse.unquote(request.path).lstrip("/")
-        return Response(path.read_bytes()) if path.is_file() else Response(status=404)
-
-    httpserver.expect_request(re.compile("/.*")).respond_with_handler(handler)
+def settings(debian_mirror: DebianMirror) -> Settings:
     return Settings(
-        debian=DebianSettings(mirror=httpserver.url_for("/now/"), security_mirror=httpserver.url_for("/security"))
+        debian=DebianSettings(mirror=debian_mirror.url() + "/", security_mirror=debian_mirror.url("security"))
     )
 
 
@@ -76,14 +54,14 @@ def test_the_base_is_minbase_and_what_the_stack_names(stack: Stack, settings: Se
     assert found["login"].filename == "login_1%3a4.13+dfsg1-1+deb12u2_amd64.deb"
     assert found["adduser"].architecture == "all"
     assert found["libcudart11.0"].component == "non-free"
-    assert found["openssl"].size == 1007
+    assert found["openssl"].size == len("openssl_3.0.20-1~deb12u2_amd64.deb")
     assert len(found["openssl"].sha256) == 64
 
 
-def test_the_same_again_and_without_the_network(stack: Stack, settings: Settings, archive: Path) -> None:
+def test_the_same_again_and_without_the_network(stack: Stack, settings: Settings, debian_mirror: DebianMirror) -> None:
     base = lock_debian(stack, settings)
     assert lock_debian(stack, settings) == base
-    shutil.rmtree(archive)
+    shutil.rmtree(debian_mirror.folder)
     assert lock_debian(stack, settings, offline=True) == base
 
 
@@ -105,9 +83,9 @@ def test_security_updates_are_asked_for(stack: Stack, settings: Settings) -> Non
 
 
 def test_another_point_release_is_not_what_the_stack_is_made_of(
-    stack: Stack, settings: Settings, httpserver: HTTPServer
+    stack: Stack, settings: Settings, debian_mirror: DebianMirror
 ) -> None:
-    moved = Settings(debian=DebianSettings(mirror=httpserver.url_for("/later")))
+    moved = Settings(debian=DebianSettings(mirror=debian_mirror.url("later")))
     with pytest.raises(InputError, match=r"serves bookworm 12\.16, the stack is made of 12\.15") as caught:
         lock_debian(stack, moved)
     assert caught.value.cure is not None
@@ -127,9 +105,9 @@ def test_another_point_release_is_not_what_the_stack_is_made_of(
     ids=["changed", "unsigned", "page", "packages"],
 )
 def test_an_index_that_was_tampered_with_is_refused(
-    stack: Stack, settings: Settings, archive: Path, file: str, change: Callable[[bytes], bytes]
+    stack: Stack, settings: Settings, debian_mirror: DebianMirror, file: str, change: Callable[[bytes], bytes]
 ) -> None:
-    path = archive / "now" / "dists" / "bookworm" / file
+    path = debian_mirror.folder / "now" / "dists" / "bookworm" / file
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(SourceError) as caught:
         lock_debian(stack, settings)
@@ -137,10 +115,10 @@ def test_an_index_that_was_tampered_with_is_refused(
 
 
 def test_a_stale_index_does_not_stand_in_for_a_mirror_that_is_gone(
-    stack: Stack, settings: Settings, archive: Path
+    stack: Stack, settings: Settings, debian_mirror: DebianMirror
 ) -> None:
     lock_debian(stack, settings)
-    shutil.rmtree(archive)
+    shutil.rmtree(debian_mirror.folder)
     with pytest.raises(SourceError, match="does not answer"):
         lock_debian(stack, settings)
 

@@ -6,6 +6,8 @@ from pathlib import Path
 import pytest
 from pytest_httpserver import HTTPServer
 
+from envbuilder.lock import apt
+from tests.debian_mirror import KEYRING, DebianMirror
 from tests.python_index import Index
 
 
@@ -35,3 +37,11 @@ def index(httpserver: HTTPServer, bare_host: Path, monkeypatch: pytest.MonkeyPat
     index = Index(httpserver)
     monkeypatch.setenv("UV_DEFAULT_INDEX", index.url)
     return index
+
+
+@pytest.fixture
+def debian_mirror(httpserver: HTTPServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DebianMirror:
+    """A Debian mirror whose index this host trusts; apt's state is kept in a cache of its own."""
+    monkeypatch.setenv("ENVBUILDER_CACHE", str(tmp_path / "a cache"))
+    monkeypatch.setattr(apt, "KEYRING", KEYRING)
+    return DebianMirror(httpserver, tmp_path / "archive")
