@@ -20,6 +20,7 @@ COMMANDS = {
     "render": ("envbuilder.cli.render", "Write Dockerfiles and environment files out of stacks and locks."),
     "build": ("envbuilder.cli.build", "Build a stack's image out of its lock, without network."),
     "slim": ("envbuilder.cli.slim", "Blank the device code that the target card can never run."),
+    "verify": ("envbuilder.cli.verify", "Prove an image on a card, or on a CPU as far as that goes."),
     "explain": ("envbuilder.cli.explain", "Name the cause and the cure of what a log shows."),
     "data": ("envbuilder.cli.data", "Turn a data set into the Parquet that verl trains on."),
 }

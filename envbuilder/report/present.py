@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, TYPE_CHECKING, Any
 
 from envbuilder.files import write_bytes
-from envbuilder.report.model import Finding, Report, Severity, Status, Verdict
+from envbuilder.report.model import Check, Finding, Report, Severity, Status, Verdict
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 _SEVERITY_STYLE = {Severity.ERROR: "bold red", Severity.WARNING: "yellow", Severity.ADVICE: "cyan"}
 _STATUS_STYLE = {
@@ -55,21 +58,7 @@ def print_text(report: Report, stream: IO[str] | None = None, lang: str = "en") 
     from rich.table import Table
 
     console = Console(file=stream, highlight=False)
-    if report.checks:
-        table = Table(box=None, pad_edge=False, header_style="bold")
-        for column in ("check", "result", "time", "evidence"):
-            table.add_column(column, overflow="fold")
-        for check in report.checks:
-            shown = check.message or ", ".join(f"{k} {v}" for k, v in check.evidence.items())
-            style = _STATUS_STYLE[check.status]
-            table.add_row(
-                escape(check.title), f"[{style}]{check.status.value}[/]", f"{check.seconds:.1f} s", escape(shown)
-            )
-        console.print(table)
-        for check in report.checks:
-            if check.status is Status.FAILED and check.cure:
-                console.print(f"\n[bold red]{escape(check.title)}[/]: {escape(check.message)}")
-                console.print(f"  [bold]do:[/] {escape(check.cure)}")
+    _print_checks(console, report.checks)
     for rows in report.tables:
         table = Table(title=rows.title or None, box=None, pad_edge=False, header_style="bold", padding=(0, 2, 0, 0))
         for column in rows.columns:
@@ -82,6 +71,44 @@ def print_text(report: Report, stream: IO[str] | None = None, lang: str = "en") 
     style = _VERDICT_STYLE[report.verdict]
     said = _LABELS[lang].get(report.verdict.value, report.verdict.value)
     console.print(f"\n[{style}]{said}[/]: {escape(report.summary)}", soft_wrap=True)
+
+
+def _print_checks(console: Console, checks: Sequence[Check]) -> None:
+    """What was decided as a table, the cure of what failed below it, what was not proven in a line a reason."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    decided = [check for check in checks if check.status is not Status.NOT_PROVEN]
+    if decided:
+        table = Table(box=None, pad_edge=False, header_style="bold")
+        for column, least in (("check", 22), ("result", 6), ("time", 7), ("evidence", 30)):
+            table.add_column(column, overflow="fold", min_width=least)
+        for check in decided:
+            told = ", ".join(f"{k} {_short(v)}" for k, v in check.evidence.items() if _short(v) is not None)
+            shown = f"{check.message}; {told}" if check.message and told and check.seconds else check.message or told
+            style = _STATUS_STYLE[check.status]
+            time = f"{check.seconds:.1f} s" if check.seconds else ""
+            table.add_row(escape(check.title), f"[{style}]{check.status.value}[/]", time, escape(shown))
+        console.print(table)
+    for check in decided:
+        if check.status is not Status.PASSED and check.cure:
+            console.print(f"\n[{_STATUS_STYLE[check.status]}]{escape(check.title)}[/]", soft_wrap=True)
+            console.print(f"  [bold]do:[/] {escape(check.cure)}", soft_wrap=True)
+    reasons: dict[str, list[str]] = {}
+    for check in checks:
+        if check.status is Status.NOT_PROVEN:
+            reasons.setdefault(check.message, []).append(check.title)
+    if reasons:
+        console.print("\n[yellow]not proven here[/]")
+        for reason, titles in reasons.items():
+            console.print(f"  {escape(', '.join(titles))}: {escape(reason)}", soft_wrap=True)
+
+
+def _short(value: Any) -> str | None:
+    """A value of the evidence for the table; what is long stands in the JSON alone."""
+    if isinstance(value, (list, dict)):
+        return None
+    return str(value)
 
 
 def _print_finding(out: Callable[..., None], finding: Finding, labels: Mapping[str, str]) -> None:

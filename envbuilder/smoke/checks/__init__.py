@@ -1,0 +1,1 @@
+"""The checks, one file a subject. None imports torch before it runs."""
