@@ -31,6 +31,11 @@ class Shape:
     max_position_embeddings: int = 2048
     rope_theta: float = 1000000.0
 
+    @property
+    def told(self) -> dict[str, int]:
+        """The sizes that a report names."""
+        return {"hidden": self.hidden_size, "layers": self.num_hidden_layers, "vocabulary": self.vocab_size}
+
     def cache_bytes(self, tokens: int, batch: int) -> int:
         """Bytes of a float32 key-value cache for ``batch`` sequences of ``tokens`` tokens."""
         head = self.hidden_size // self.num_attention_heads

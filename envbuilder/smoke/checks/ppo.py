@@ -61,11 +61,7 @@ def record(context: Context, loop: PpoLoop, steps: list[Step]) -> None:
     cold.update({name: round(seconds, 3) for name, seconds in loop.cold.items()})
     context.measured["ppo"] = {
         "device": context.device,
-        "shape": {
-            "hidden": loop.shape.hidden_size,
-            "layers": loop.shape.num_hidden_layers,
-            "vocabulary": loop.shape.vocab_size,
-        },
+        "shape": loop.shape.told,
         "sizes": {"prompt": loop.sizes.prompt, "response": loop.sizes.response, "batch": loop.sizes.batch},
         "phases s": {p: round(median(s.seconds[p] for s in steps[1:] or steps), 4) for p in PHASES},
         "memory by module MiB": loop.memory_by_module(max(s.peak_bytes for s in steps)),

@@ -1,0 +1,67 @@
+"""Runs verl's own ``run_ppo`` on one machine: ``python -m envbuilder.smoke.launch OVERRIDE...`` (hydra's overrides).
+
+Ray is started here rather than by verl, so that its workers set themselves up first (``envbuilder.smoke.ray_worker``),
+and so that a machine without a GPU can stand in for one. verl's files and its trainer are as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from pathlib import Path
+
+from envbuilder.smoke.ray_worker import DEVICE_ENVIRONMENT, SAMPLES_ENVIRONMENT, stand_in_for_gpu
+
+_HANDED_ON = ("ENVBUILDER_STACK", "ENVBUILDER_GUARD", DEVICE_ENVIRONMENT, SAMPLES_ENVIRONMENT, "PYTHONPATH",
+              "HF_HUB_OFFLINE", "CUDA_DEVICE_ORDER", "NVIDIA_TF32_OVERRIDE")  # fmt: skip
+# Logical cores: verl asks for three for its workers and one for its main task; the machine may have fewer.
+_CORES = 6
+_OBJECT_STORE_BYTES = 256 * 2**20
+
+
+def main(overrides: list[str]) -> int:
+    """Compose verl's configuration, start Ray, train."""
+    guarded = os.environ.pop("ENVBUILDER_GUARD", None)  # the driver computes nothing: only workers are guarded
+    import envbuilder.smoke.external_lib  # noqa: F401
+
+    on_cpu = os.environ.get(DEVICE_ENVIRONMENT) != "cuda"
+    if on_cpu:
+        stand_in_for_gpu()
+    import ray
+    import verl.trainer
+    from hydra import compose, initialize_config_dir
+    from verl.trainer.main_ppo import run_ppo
+
+    folder = Path(verl.trainer.__file__).with_name("config")
+    with initialize_config_dir(str(folder), version_base=None):
+        config = compose("ppo_trainer", overrides=overrides)
+    environment = {name: os.environ[name] for name in _HANDED_ON if name in os.environ}
+    if guarded:
+        environment["ENVBUILDER_GUARD"] = guarded
+    if on_cpu:
+        # Ray refuses to lend a GPU that CUDA_VISIBLE_DEVICES hides; its workers must see none all the same.
+        os.environ.pop("CUDA_VISIBLE_DEVICES", None)
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    # Ray's sockets live below this folder, and a socket's path may have 107 characters at most.
+    with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as scratch:
+        ray.init(
+            num_cpus=_CORES,
+            num_gpus=1,
+            include_dashboard=False,
+            object_store_memory=_OBJECT_STORE_BYTES,
+            _temp_dir=scratch,
+            runtime_env={
+                "env_vars": environment,
+                "worker_process_setup_hook": "envbuilder.smoke.ray_worker.setup",
+            },
+        )
+        try:
+            run_ppo(config)
+        finally:
+            ray.shutdown()
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

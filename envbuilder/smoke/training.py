@@ -1,0 +1,157 @@
+"""One run of the real ``verl.trainer.main_ppo`` with the HF rollout, in float32, watched from outside."""
+
+from __future__ import annotations
+
+import collections
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from envbuilder.smoke.ray_worker import DEVICE_ENVIRONMENT, SAMPLES_ENVIRONMENT
+from envbuilder.smoke.shapes import Shape, read_questions, write_model, write_prompts
+from envbuilder.smoke.trainer_log import TrainerStep, add_memory, read_step, reserved_peak
+
+
+@dataclass(frozen=True)
+class Setup:
+    """What to train: a model of ``shape`` with random weights on ``questions`` (GSM8K as JSON lines) or ours."""
+
+    shape: Shape
+    device: str
+    steps: int
+    prompt: int = 96
+    response: int = 8
+    batch: int = 2
+    questions: Path | None = None
+    attention: str = "eager"
+
+
+@dataclass
+class Training:
+    """What a run gave. ``code`` is the launcher's exit code, ``tail`` its last lines."""
+
+    steps: list[TrainerStep] = field(default_factory=list)
+    code: int = 0
+    tail: list[str] = field(default_factory=list)
+    startup_s: float = 0.0
+    reserved_peak_bytes: int = 0
+    findings: tuple[Any, ...] = ()
+    guarded: list[dict[str, Any]] = field(default_factory=list)
+
+
+def train(setup: Setup, told: Callable[[TrainerStep], None]) -> Training:
+    """Write the model and the data, run the trainer, and read what it printed. ``told`` hears of each step."""
+    from envbuilder.smoke.guard_worker import collect
+
+    with tempfile.TemporaryDirectory(prefix="envbuilder-train-") as name:
+        folder = Path(name)
+        pairs = read_questions(setup.questions)
+        write_model(folder / "model", setup.shape, [question for question, _ in pairs], setup.attention)
+        write_prompts(folder / "train.parquet", pairs)
+        (folder / "samples").mkdir()
+        (folder / "guard").mkdir()
+        result = _run(setup, folder, told)
+        add_memory(result.steps, folder / "samples")
+        result.reserved_peak_bytes = reserved_peak(folder / "samples")
+        result.findings, result.guarded = collect(folder / "guard")
+    return result
+
+
+def _run(setup: Setup, folder: Path, told: Callable[[TrainerStep], None]) -> Training:
+    environment = {
+        **os.environ,
+        DEVICE_ENVIRONMENT: setup.device,
+        SAMPLES_ENVIRONMENT: str(folder / "samples"),
+        "ENVBUILDER_GUARD": str(folder / "guard"),
+        # Without a GPU, Ray would still hand out index 0; a GPU that is there must stay unseen.
+        **({"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"} if setup.device == "cpu" else {}),
+        "RAY_DEDUP_LOGS": "0",
+        "PYTHONUNBUFFERED": "1",
+    }
+    begin = time.time()
+    result = Training()
+    tail: collections.deque[str] = collections.deque(maxlen=40)
+    process = subprocess.Popen(
+        [sys.executable, "-m", "envbuilder.smoke.launch", *overrides(setup, folder)],
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment, cwd=folder,
+    )  # fmt: skip
+    assert process.stdout is not None
+    try:
+        for line in process.stdout:
+            tail.append(line.rstrip())
+            step = read_step(line, time.time())
+            if step is not None:
+                result.steps.append(step)
+                told(step)
+        result.code = process.wait()
+    finally:
+        process.terminate()
+    if result.steps:
+        first = result.steps[0]
+        result.startup_s = first.ended - first.metrics.get("timing_s/step", 0.0) - begin
+    result.tail = list(tail)
+    return result
+
+
+def overrides(setup: Setup, folder: Path) -> Sequence[str]:
+    """hydra's overrides for verl 0.5.0. ``+`` stands only before keys that verl reads and its files lack."""
+    library = "envbuilder.smoke.external_lib"
+    float32 = [
+        f"+{role}.fsdp_config.{key}=fp32"
+        for role in ("actor_rollout_ref.actor", "actor_rollout_ref.ref", "critic.model")
+        for key in ("model_dtype", "mixed_precision.param_dtype")
+    ]
+    # FSDP of the first kind needs a GPU; the second runs on a CPU as well.
+    strategy = "fsdp2" if setup.device == "cpu" else "fsdp"
+    return [
+        "algorithm.adv_estimator=gae",
+        "algorithm.use_kl_in_reward=True",
+        "algorithm.kl_ctrl.kl_coef=0.001",
+        f"data.train_files={folder}/train.parquet",
+        f"data.val_files={folder}/train.parquet",
+        f"data.train_batch_size={setup.batch}",
+        f"data.max_prompt_length={setup.prompt}",
+        f"data.max_response_length={setup.response}",
+        "data.truncation=left",
+        "data.dataloader_num_workers=0",
+        f"actor_rollout_ref.model.path={folder}/model",
+        f"actor_rollout_ref.model.external_lib={library}",
+        "actor_rollout_ref.model.use_remove_padding=False",
+        "actor_rollout_ref.model.enable_gradient_checkpointing=False",
+        *float32,
+        f"actor_rollout_ref.actor.strategy={strategy}",
+        "actor_rollout_ref.actor.optim.lr=1e-6",
+        "actor_rollout_ref.actor.use_torch_compile=False",
+        "actor_rollout_ref.ref.use_torch_compile=False",
+        f"actor_rollout_ref.actor.ppo_mini_batch_size={setup.batch}",
+        f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={setup.batch}",
+        f"actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu={setup.batch}",
+        f"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={setup.batch}",
+        "actor_rollout_ref.rollout.name=hf",
+        "actor_rollout_ref.rollout.dtype=float32",
+        "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
+        "actor_rollout_ref.rollout.n=1",
+        f"critic.strategy={strategy}",
+        f"critic.model.path={folder}/model",
+        f"critic.model.external_lib={library}",
+        "critic.model.use_remove_padding=False",
+        "critic.model.enable_gradient_checkpointing=False",
+        f"critic.ppo_mini_batch_size={setup.batch}",
+        f"critic.ppo_micro_batch_size_per_gpu={setup.batch}",
+        "trainer.logger=[console]",
+        "trainer.val_before_train=False",
+        "trainer.test_freq=-1",
+        "trainer.save_freq=-1",
+        "trainer.n_gpus_per_node=1",
+        "trainer.nnodes=1",
+        "trainer.total_epochs=100000",
+        f"trainer.total_training_steps={setup.steps}",
+        f"trainer.default_local_dir={folder}/checkpoints",
+        f"hydra.run.dir={folder}",
+    ]
