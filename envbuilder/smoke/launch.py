@@ -40,9 +40,8 @@ def main(overrides: list[str]) -> int:
     if guarded:
         environment["ENVBUILDER_GUARD"] = guarded
     if on_cpu:
-        # Ray refuses to lend a GPU that CUDA_VISIBLE_DEVICES hides; its workers must see none all the same.
+        # Ray refuses to lend a GPU that CUDA_VISIBLE_DEVICES hides; the workers hide it once they are connected.
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-        environment["CUDA_VISIBLE_DEVICES"] = ""
     # Ray's sockets live below this folder, and a socket's path may have 107 characters at most.
     with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as scratch:
         ray.init(

@@ -20,11 +20,12 @@ _EVERY_SECONDS = 0.1
 
 def setup() -> None:
     """Run in a fresh worker, before it imports anything of verl."""
-    import envbuilder.smoke.external_lib  # noqa: F401
-
     on_gpu = os.environ.get(DEVICE_ENVIRONMENT) == "cuda"
     if not on_gpu:
+        os.environ["CUDA_VISIBLE_DEVICES"] = ""
         stand_in_for_gpu()
+    import envbuilder.smoke.external_lib  # noqa: F401
+
     folder = os.environ.get(SAMPLES_ENVIRONMENT)
     if folder:
         path = Path(folder) / f"memory-{os.getpid()}.jsonl"
