@@ -118,14 +118,15 @@ def _run(given: dict[str, Any]) -> Report:
 def _image(engine: Any, stack: str | None, image: str | None) -> tuple[str, str]:
     """The stack's name and the reference of the image."""
     from envbuilder.errors import HostError
+    from envbuilder.image.names import image_tag
     from envbuilder.stack.loading import stack_names
 
     if image:
         return stack or _stack_of(engine, image), image
     names = [stack] if stack else stack_names()
     for name in names:
-        if engine.image(default_tag(name)):
-            return name, default_tag(name)
+        if engine.image(image_tag(name)):
+            return name, image_tag(name)
     raise HostError(
         f"there is no image of {' or '.join(names)} in {engine.name}'s store",
         cure="Build one: envbuilder build STACK; or name one with --image.",
@@ -138,11 +139,6 @@ def _stack_of(engine: Any, image: str) -> str:
     found = engine.image(image)
     label: str = found.labels.get("envbuilder.stack", "") if found else ""
     return label or stack_names()[0]
-
-
-def default_tag(stack: str) -> str:
-    """The tag under which ``build`` stores a stack's image."""
-    return f"localhost/envbuilder/{stack}:latest"
 
 
 def _manifest(stack: str) -> Manifest:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from envbuilder.smoke.guard_rules import ATTENTION_NAMESPACES, ATTENTION_OPS, CPU_ATTENTION_OP, Limits
@@ -53,6 +54,9 @@ class GuardMode(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped he
         # A tensor subclass such as FSDP2's DTensor is asked first, so that the operations on its local parts, which
         # are what runs on the card, come back here one by one.
         if types and any(t not in (torch.Tensor, torch.nn.Parameter) for t in types):
+            # A fake tensor has a shape and no values, so nothing is computed: its own mode, below this one, takes it.
+            if any(issubclass(t, FakeTensor) for t in types):
+                return func(*args, **(kwargs or {}))
             return NotImplemented
         self.operations += 1
         name = func._schema.name

@@ -16,6 +16,7 @@ from typing import Any
 from envbuilder.smoke.ray_worker import DEVICE_ENVIRONMENT, SAMPLES_ENVIRONMENT
 from envbuilder.smoke.shapes import Shape, read_questions, write_model, write_prompts
 from envbuilder.smoke.trainer_log import TrainerStep, add_memory, read_step, reserved_peak
+from envbuilder.smoke.verl_overrides import verl_overrides
 
 
 @dataclass(frozen=True)
@@ -100,16 +101,11 @@ def _run(setup: Setup, folder: Path, told: Callable[[TrainerStep], None]) -> Tra
 
 
 def overrides(setup: Setup, folder: Path) -> Sequence[str]:
-    """hydra's overrides for verl 0.5.0. ``+`` stands only before keys that verl reads and its files lack."""
-    library = "envbuilder.smoke.external_lib"
-    float32 = [
-        f"+{role}.fsdp_config.{key}=fp32"
-        for role in ("actor_rollout_ref.actor", "actor_rollout_ref.ref", "critic.model")
-        for key in ("model_dtype", "mixed_precision.param_dtype")
-    ]
+    """hydra's overrides for verl 0.5.0: what the card needs (``verl_overrides``), and this run's sizes and paths."""
     # FSDP of the first kind needs a GPU; the second runs on a CPU as well.
     strategy = "fsdp2" if setup.device == "cpu" else "fsdp"
     return [
+        *verl_overrides("float32"),
         "algorithm.adv_estimator=gae",
         "algorithm.use_kl_in_reward=True",
         "algorithm.kl_ctrl.kl_coef=0.001",
@@ -121,26 +117,16 @@ def overrides(setup: Setup, folder: Path) -> Sequence[str]:
         "data.truncation=left",
         "data.dataloader_num_workers=0",
         f"actor_rollout_ref.model.path={folder}/model",
-        f"actor_rollout_ref.model.external_lib={library}",
-        "actor_rollout_ref.model.use_remove_padding=False",
         "actor_rollout_ref.model.enable_gradient_checkpointing=False",
-        *float32,
         f"actor_rollout_ref.actor.strategy={strategy}",
         "actor_rollout_ref.actor.optim.lr=1e-6",
-        "actor_rollout_ref.actor.use_torch_compile=False",
-        "actor_rollout_ref.ref.use_torch_compile=False",
         f"actor_rollout_ref.actor.ppo_mini_batch_size={setup.batch}",
         f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={setup.batch}",
         f"actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu={setup.batch}",
         f"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={setup.batch}",
-        "actor_rollout_ref.rollout.name=hf",
-        "actor_rollout_ref.rollout.dtype=float32",
-        "actor_rollout_ref.rollout.tensor_model_parallel_size=1",
         "actor_rollout_ref.rollout.n=1",
         f"critic.strategy={strategy}",
         f"critic.model.path={folder}/model",
-        f"critic.model.external_lib={library}",
-        "critic.model.use_remove_padding=False",
         "critic.model.enable_gradient_checkpointing=False",
         f"critic.ppo_mini_batch_size={setup.batch}",
         f"critic.ppo_micro_batch_size_per_gpu={setup.batch}",
@@ -153,5 +139,4 @@ def overrides(setup: Setup, folder: Path) -> Sequence[str]:
         "trainer.total_epochs=100000",
         f"trainer.total_training_steps={setup.steps}",
         f"trainer.default_local_dir={folder}/checkpoints",
-        f"hydra.run.dir={folder}",
     ]
