@@ -43,6 +43,9 @@ def stand_in_for_gpu() -> None:
     stand_in_for_cpu_memory(on_gpu=False)
     verl.utils.device.get_nccl_backend = lambda: "gloo"
     torch.Tensor.pin_memory = lambda self, *_, **__: self
+    # FSDP2 of torch 2.6 orders its work by events; on a CPU everything is in order already.
+    torch.cpu.Stream.record_event = lambda self, event=None: event or torch.cpu.Event()
+    torch.cpu.Stream.wait_event = lambda self, event: None
     original = dist.init_process_group
 
     def init_process_group(backend: Any = None, *arguments: Any, **named: Any) -> None:
