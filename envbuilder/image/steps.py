@@ -13,7 +13,7 @@ def step_title(instruction: str) -> str | None:
     """A title for an instruction, or for the note of it in an image's history; None where nothing happens."""
     if match := _TITLE.search(instruction):
         return match[1].split(" @ ")[0]
-    if match := _FILES.match(instruction):
+    if match := _FILES.match(instruction.removesuffix(" # buildkit")):
         if match[2].split()[-1] == "/":
             return "Debian base"
         return "copy " + re.sub(r"\b(file|dir|multi):[0-9a-f]{64}\b|\bin\b", "", match[2]).split()[-1]
