@@ -8,6 +8,7 @@ from typing import Any
 from envbuilder.audit.cards import Card, known_cards, newest
 from envbuilder.audit.collect import Collection
 from envbuilder.audit.judge import Answer, FileVerdict, PackageVerdict, judge, judge_package
+from envbuilder.audit.native import glibc_floor
 from envbuilder.errors import Place
 from envbuilder.report.model import Confidence, Finding, Report, Severity, Table, Verdict
 
@@ -53,7 +54,7 @@ def report_for(collections: Sequence[Collection], card: Card, findings: Sequence
         answer = overall(packages, collection)
         verdicts.append(answer)
         shown = [p for p in packages if p.answer is not Answer.NO_CODE] or packages[:_NAMED_FILES]
-        rows += [(p.title or collection.subject, p.answer.value, _how(p), p.driver or "") for p in shown]
+        rows += [(p.title or collection.subject, _said(p), _how(p), p.driver or "") for p in shown]
         faults += [_fault(p, collection) for p in packages if _is_fault(p, answer)]
         faults += _unseen(collection)
         targets.append(_facts(collection, packages, answer))
@@ -125,6 +126,10 @@ def worst(verdicts: Sequence[Verdict]) -> Verdict:
     """No before not enough to tell before yes."""
     order = (Verdict.YES, Verdict.UNKNOWN, Verdict.NO)
     return max(verdicts, key=order.index, default=Verdict.UNKNOWN)
+
+
+def _said(package: PackageVerdict) -> str:
+    return "no (not needed)" if package.answer is Answer.NO and package.harmless else package.answer.value
 
 
 def _how(package: PackageVerdict) -> str:
@@ -277,6 +282,7 @@ def _contents(collection: Collection) -> dict[str, Any]:
         "subject": collection.subject,
         "kind": collection.kind,
         "unseen": list(collection.unseen),
+        "glibc": {"needed": glibc_floor(collection.binaries)[0], "base": collection.glibc},
         "images": {
             b.path: {str(image): count for image, count in sorted(b.images().items())}
             for b in collection.binaries

@@ -7,13 +7,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from envbuilder.audit.arch import Arch
+from envbuilder.audit.assemble import LONGEST_TEXT, Assembly, is_libc
 from envbuilder.audit.binary import Binary, read_binary
-from envbuilder.audit.collect import Collection, Package, is_candidate
-from envbuilder.audit.owners import Owners, torch_cuda
+from envbuilder.audit.collect import Collection, Package
 from envbuilder.audit.sources import FileSource
 from envbuilder.report.progress import Progress, Silent
 
-_LONGEST_TEXT = 64 << 20
 _SKIPPED = frozenset({"proc", "sys", "dev"})
 
 
@@ -23,40 +22,33 @@ def collect_file(path: Path, cards: Sequence[Arch]) -> Collection:
 
 
 def collect_tree(
-    root: Path, cards: Sequence[Arch], progress: Progress | None = None, *, subject: str = ""
+    root: Path, cards: Sequence[Arch], progress: Progress | None = None, *, subject: str = "", kind: str = "directory"
 ) -> Collection:
-    """Everything below a folder. A folder with ``pyvenv.cfg`` or ``conda-meta`` is an environment."""
+    """Everything below a folder. A folder in which installed packages are found is an environment."""
     progress = progress or Silent()
+    assembly = Assembly(subject or str(root), kind, cards)
     files: list[tuple[str, int]] = []
-    owners = Owners()
-    collection = Collection(subject or str(root), "directory")
 
     def unreadable(error: OSError) -> None:
-        collection.unseen.append(f"{error.filename}: {error.strerror}")
+        assembly.collection.unseen.append(f"{error.filename}: {error.strerror}")
 
     for path, entry in walk(root, unreadable):
-        if is_candidate(entry.name):
+        if assembly.wants(path):
             files.append((path, entry.stat(follow_symlinks=False).st_size))
-        elif path.endswith(".dist-info/RECORD"):
-            site, folder = path.split("/")[:-2], path.split("/")[-2]
-            owners.add_record("/".join(site), folder, _text(root / path))
-            collection.kind = "environment"
-        elif "conda-meta/" in path and path.endswith(".json"):
-            owners.add_conda(path.rpartition("conda-meta/")[0], _text(root / path))
-            collection.kind = "environment"
-        elif path.endswith("torch/version.py"):
-            collection.cuda = torch_cuda(_text(root / path))
-    packages: dict[tuple[str, str], Package] = {}
     total, done = sum(size for _, size in files), 0
     for path, size in files:
         progress.item(path.rsplit("/", 1)[-1])
-        owner = owners.of(path)
-        packages.setdefault(owner, Package(*owner)).binaries.append(_read(root / path, path, cards))
+        add_path(assembly, root / path, path)
         done += size
         progress.advance(done, total)
-    collection.packages = [packages[key] for key in sorted(packages)]
-    collection.clashes = owners.clashes
-    return collection
+    return assembly.done()
+
+
+def add_path(assembly: Assembly, path: Path, name: str) -> None:
+    """Add a file on disk to an assembly under the name it has there."""
+    assembly.add(name, lambda: _bytes(path), lambda: _read(path, name, assembly.cards))
+    if is_libc(name):
+        assembly.add_libc(_bytes(path))
 
 
 def walk(root: Path, unreadable: Callable[[OSError], None]) -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -87,9 +79,9 @@ def _read(path: Path, name: str, cards: Sequence[Arch]) -> Binary:
         return Binary(name, doubts=[f"it cannot be read: {error.strerror}"])
 
 
-def _text(path: Path) -> str:
+def _bytes(path: Path) -> bytes:
     try:
         with path.open("rb") as stream:
-            return stream.read(_LONGEST_TEXT).decode("utf-8", "replace")
+            return stream.read(LONGEST_TEXT)
     except OSError:
-        return ""
+        return b""

@@ -1,0 +1,163 @@
+"""Images as they lie on disk: OCI layouts (folder or tar), docker archives, and what the layers of each are."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import IO, Any, Protocol
+
+from envbuilder.audit.arch import Arch
+from envbuilder.audit.assemble import Assembly
+from envbuilder.audit.collect import Collection
+from envbuilder.audit.layers import TarLayer, collect_layers
+from envbuilder.errors import InputError, Place
+from envbuilder.report.progress import Progress, Silent
+
+_LARGEST_JSON = 16 << 20
+_MAX_LAYERS = 1024
+_MAX_DEPTH = 8
+
+
+class _Blobs(Protocol):
+    """The files of a layout or an archive, by name."""
+
+    def names(self) -> set[str]:
+        """Their names."""
+
+    def open(self, name: str) -> IO[bytes]:
+        """One of them. Raises KeyError when there is none."""
+
+
+class _Folder:
+    def __init__(self, root: Path) -> None:
+        self._root = root
+
+    def names(self) -> set[str]:
+        return {p.name for p in self._root.iterdir()}
+
+    def open(self, name: str) -> IO[bytes]:
+        path = self._root / name
+        if ".." in PurePosixPath(name).parts or not path.is_file() or path.is_symlink():
+            raise KeyError(name)
+        return path.open("rb")
+
+
+class _Archive:
+    def __init__(self, archive: tarfile.TarFile) -> None:
+        self._archive = archive
+        self._members = {m.name.removeprefix("./"): m for m in archive.getmembers()}
+
+    def names(self) -> set[str]:
+        return set(self._members)
+
+    def open(self, name: str) -> IO[bytes]:
+        member = self._members[name]
+        # docker save of older engines makes a layer that stands twice a link to the first.
+        stream = self._archive.extractfile(member)
+        if stream is None:
+            raise KeyError(name)
+        return stream
+
+
+def is_layout(path: Path) -> bool:
+    """Whether a folder is an OCI layout."""
+    return (path / "oci-layout").is_file() and (path / "index.json").is_file()
+
+
+def is_archive(path: Path) -> bool:
+    """Whether a file is a tar archive, so perhaps an image."""
+    try:
+        return tarfile.is_tarfile(path)
+    except OSError:
+        return False
+
+
+def collect_layout(root: Path, cards: Sequence[Arch], progress: Progress | None = None) -> Collection:
+    """The image of an OCI layout. Raises InputError when it is damaged."""
+    return _collect(str(root), _Folder(root), cards, progress or Silent())
+
+
+def collect_archive(
+    path: Path, cards: Sequence[Arch], progress: Progress | None = None, *, subject: str = ""
+) -> Collection:
+    """The image of a docker archive or an OCI layout in a tar file. Raises InputError when there is none in it."""
+    try:
+        with tarfile.open(path) as archive:
+            return _collect(subject or str(path), _Archive(archive), cards, progress or Silent())
+    except (tarfile.TarError, EOFError) as error:
+        raise InputError(
+            f"this archive is damaged: {error}", place=Place(str(path)), cure="Save the image again."
+        ) from error
+
+
+def _collect(subject: str, blobs: _Blobs, cards: Sequence[Arch], progress: Progress) -> Collection:
+    assembly = Assembly(subject, "image", cards)
+    assembly.collection.complete = True
+    try:
+        names = blobs.names()
+        if "manifest.json" in names:
+            layers = _docker_layers(blobs)
+        elif "index.json" in names:
+            layers = _oci_layers(blobs, _json(blobs, "index.json"), 0)
+        else:
+            raise InputError(
+                "this archive holds no image",
+                place=Place(subject),
+                cure="Give what `docker save` or `buildah push IMAGE oci-archive:FILE` writes.",
+            )
+        collect_layers([TarLayer(f"{subject}: {name}", _unpacked(blobs, name)) for name in layers], assembly, progress)
+    except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise InputError(
+            f"this image is damaged: {error!r} is missing or not what it should be",
+            place=Place(subject),
+            cure="Save or pull the image again.",
+        ) from error
+    return assembly.done()
+
+
+def _docker_layers(blobs: _Blobs) -> list[str]:
+    images = _json(blobs, "manifest.json")
+    layers: list[str] = images[0]["Layers"]
+    return [str(name) for name in layers[:_MAX_LAYERS]]
+
+
+def _oci_layers(blobs: _Blobs, index: Any, depth: int) -> list[str]:
+    if depth > _MAX_DEPTH:
+        raise ValueError("index in index in index")
+    if "layers" in index:
+        return [_blob(layer["digest"]) for layer in index["layers"][:_MAX_LAYERS]]
+    choices = [m for m in index["manifests"] if m.get("platform", {}).get("architecture") != "unknown"]
+    amd64 = [m for m in choices if m.get("platform", {}).get("architecture", "amd64") == "amd64"]
+    chosen = (amd64 or choices)[0]
+    return _oci_layers(blobs, _json(blobs, _blob(chosen["digest"])), depth + 1)
+
+
+def _blob(digest: str) -> str:
+    algorithm, _, hexadecimal = digest.partition(":")
+    if not hexadecimal.isalnum() or not algorithm.isalnum():
+        raise ValueError(digest)
+    return f"blobs/{algorithm}/{hexadecimal}"
+
+
+def _json(blobs: _Blobs, name: str) -> Any:
+    with blobs.open(name) as stream:
+        return json.loads(stream.read(_LARGEST_JSON))
+
+
+def _unpacked(blobs: _Blobs, name: str) -> IO[bytes]:
+    """A layer's tar stream, unpacked as it is read: gzip, zstd or neither, told by its first bytes."""
+    stream = blobs.open(name)
+    magic = stream.read(4)
+    stream.seek(0)
+    if magic[:2] == b"\x1f\x8b":
+        from isal import igzip
+
+        packed: IO[bytes] = igzip.open(stream, "rb")  # type: ignore[no-untyped-call]  # its stub lacks a type
+        return packed
+    if magic == b"\x28\xb5\x2f\xfd":
+        import zstandard
+
+        return zstandard.ZstdDecompressor(max_window_size=1 << 27).stream_reader(stream, read_across_frames=True)
+    return stream

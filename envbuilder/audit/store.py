@@ -1,0 +1,147 @@
+"""Images in a local store: buildah's and podman's containers storage, Docker's. Read where they lie, layer by layer."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from envbuilder.audit.arch import Arch
+from envbuilder.audit.assemble import Assembly
+from envbuilder.audit.collect import Collection
+from envbuilder.audit.image import collect_archive
+from envbuilder.audit.layers import FolderLayer, collect_layers
+from envbuilder.audit.tree import collect_tree
+from envbuilder.errors import HostError, Place
+from envbuilder.report.progress import Progress, Silent
+
+_PATIENCE = 60
+_MAX_LAYERS = 1024
+
+
+def collect_image(
+    reference: str, cards: Sequence[Arch], progress: Progress | None = None, engine: str = ""
+) -> Collection | None:
+    """The image ``reference`` of a local store, or None when none has it. ``engine`` is buildah, docker or empty.
+
+    Raises HostError when the store cannot be read.
+    """
+    progress = progress or Silent()
+    if reference.startswith("-"):
+        return None
+    if engine in ("", "buildah"):
+        found = _containers_storage(reference, cards, progress)
+        if found:
+            return found
+    if engine in ("", "docker"):
+        return _docker(reference, cards, progress)
+    return None
+
+
+def _containers_storage(reference: str, cards: Sequence[Arch], progress: Progress) -> Collection | None:
+    for program in ("buildah", "podman"):
+        if not shutil.which(program):
+            continue
+        kind = ("--type", "image") if program == "buildah" else ()
+        found = _output([program, "inspect", *kind, reference])
+        if found is None:
+            continue
+        info = json.loads(_output([program, "info"]) or "{}").get("store", {})
+        data = json.loads(found)
+        data = data[0] if isinstance(data, list) else data
+        identity = str(data.get("FromImageID") or data.get("Id"))
+        return _layers_of(Path(_root(info)), identity, reference, cards, progress)
+    return None
+
+
+def _root(info: dict[str, Any]) -> str:
+    return str(info.get("GraphRoot") or info.get("graphRoot") or "/var/lib/containers/storage")
+
+
+def _layers_of(root: Path, identity: str, reference: str, cards: Sequence[Arch], progress: Progress) -> Collection:
+    try:
+        for driver in ("overlay", "vfs"):
+            if not (root / f"{driver}-images" / "images.json").is_file():
+                continue
+            images = json.loads((root / f"{driver}-images" / "images.json").read_bytes())
+            image = next((i for i in images if i["id"] == identity), None)
+            if image is None:
+                continue
+            if driver == "vfs":
+                collection = collect_tree(
+                    root / "vfs" / "dir" / image["layer"], cards, progress, subject=reference, kind="image"
+                )
+                collection.complete = True
+                return collection
+            parents = {
+                row["id"]: row.get("parent", "")
+                for row in json.loads((root / "overlay-layers" / "layers.json").read_bytes())
+            }
+            chain: list[Path] = []
+            layer = image["layer"]
+            while layer and len(chain) < _MAX_LAYERS:
+                chain.append(root / "overlay" / layer / "diff")
+                layer = parents.get(layer, "")
+            return _folders(list(reversed(chain)), reference, cards, progress)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise HostError(
+            f"the store of this image cannot be read: {error}",
+            place=Place(str(root)),
+            cure="Run as the user whose store it is, or save the image and audit the archive.",
+        ) from error
+    raise HostError(f"the store holds no layers of {reference}", place=Place(str(root)), cure="Build or pull it again.")
+
+
+def _docker(reference: str, cards: Sequence[Arch], progress: Progress) -> Collection | None:
+    if not shutil.which("docker"):
+        return None
+    found = _output(["docker", "image", "inspect", reference])
+    if found is None:
+        return None
+    driver = json.loads(found)[0].get("GraphDriver") or {}
+    data = driver.get("Data") or {}
+    if driver.get("Name") == "overlay2" and data.get("UpperDir"):
+        folders = [Path(p) for p in (data["UpperDir"], *filter(None, data.get("LowerDir", "").split(":")))]
+        if all(_readable(folder) for folder in folders):
+            return _folders(list(reversed(folders)), reference, cards, progress)
+    return _saved(reference, cards, progress)
+
+
+def _readable(folder: Path) -> bool:
+    try:
+        return folder.is_dir() and any(True for _ in folder.iterdir()) is not None
+    except OSError:
+        return False
+
+
+def _saved(reference: str, cards: Sequence[Arch], progress: Progress) -> Collection:
+    """Through ``docker save``, where the store's own folders are not ours to read (or are no folders)."""
+    with tempfile.TemporaryDirectory(prefix="envbuilder-audit-") as scratch:
+        path = Path(scratch) / "image.tar"
+        done = subprocess.run(
+            ["docker", "save", "--output", str(path), reference], capture_output=True, text=True, check=False
+        )
+        if done.returncode != 0:
+            raise HostError(
+                f"docker cannot save {reference}", detail=done.stderr, cure="Free some space, or audit its environment."
+            )
+        return collect_archive(path, cards, progress, subject=reference)
+
+
+def _folders(folders: list[Path], reference: str, cards: Sequence[Arch], progress: Progress) -> Collection:
+    assembly = Assembly(reference, "image", cards)
+    assembly.collection.complete = True
+    collect_layers([FolderLayer(folder) for folder in folders], assembly, progress)
+    return assembly.done()
+
+
+def _output(command: list[str]) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=_PATIENCE)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
