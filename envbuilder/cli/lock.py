@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from envbuilder.cli.lock_diff import diff
+from envbuilder.cli.lock_diff import as_json_rows, as_text, diff
 
 if TYPE_CHECKING:
     from envbuilder.lock.locking import Locked, Wish
@@ -104,8 +104,10 @@ def lock(
 
 def _lock_all(names: list[str], wish: Wish, unified: bool, as_json: bool) -> int:
     import json
+    import textwrap
 
     from envbuilder.cli.progress import TerminalProgress
+    from envbuilder.lock.compare import compare, entries_of
     from envbuilder.lock.locking import lock_stack
     from envbuilder.lock.unified import write_unified
     from envbuilder.stack.loading import load_stack
@@ -117,8 +119,10 @@ def _lock_all(names: list[str], wish: Wish, unified: bool, as_json: bool) -> int
             done = lock_stack(loaded, wish, progress)
             extra = [write_unified(loaded, done.now, offline=wish.offline)] if unified else []
         changed = [str(path) for path in (*done.changed, *extra)]
+        moved = compare(entries_of(done.before), entries_of(done.now)) if done.before else None
         counts = _counts(done)
-        rows.append({"stack": name, "digest": done.now.digest, **counts, "notes": list(done.notes), "changed": changed})
+        row = {"stack": name, "digest": done.now.digest, **counts, "notes": list(done.notes), "changed": changed}
+        rows.append({**row, "moved": as_json_rows(moved)["changes"] if moved else None})
         if as_json:
             continue
         click.echo(f"{name}: " + ", ".join(f"{count} {what}" for what, count in counts.items() if count))
@@ -127,6 +131,8 @@ def _lock_all(names: list[str], wish: Wish, unified: bool, as_json: bool) -> int
             click.echo(f"  wrote {path}")
         if not changed:
             click.echo("  nothing changed")
+        if moved and moved.changes:
+            click.echo(textwrap.indent(as_text(moved), "  "))
         for note in done.notes:
             click.echo(f"  note: {note}")
     if as_json:

@@ -32,14 +32,15 @@ def diff(before: Path, after: Path, as_json: bool, markdown: bool) -> None:
 
     found = compare(read_entries(before), read_entries(after))
     if as_json:
-        click.echo(json.dumps(_json(found), indent=2))
+        click.echo(json.dumps(as_json_rows(found), indent=2))
     elif markdown:
         click.echo(_markdown(found))
     else:
-        click.echo(_text(found))
+        click.echo(as_text(found))
 
 
-def _text(found: Comparison) -> str:
+def as_text(found: Comparison) -> str:
+    """A line a change, and a summary."""
     lines = [f"{_SIGNS[c.what]} {c.kind:<7} {c.name}  {_versions(c)}{_size(c)}" for c in found.changes]
     return "\n".join([*lines, _summary(found)])
 
@@ -88,7 +89,9 @@ def _megabytes(size: int) -> str:
     return f"{size / 1e6:+.1f} MB"
 
 
-def _json(found: Comparison) -> dict[str, object]:
+def as_json_rows(found: Comparison) -> dict[str, object]:
+    """The comparison as JSON types."""
+
     def entry(change: Change) -> dict[str, object]:
         row: dict[str, object] = {"what": change.what, "kind": change.kind, "name": change.name}
         for side in ("before", "after"):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from envbuilder.errors import InputError, Place
 from envbuilder.lock.conda_file import parse_conda_lock
+from envbuilder.lock.model import Lock
 from envbuilder.lock.reading import CONDA, REQUIREMENTS, SOURCES
 from envbuilder.lock.requirements_file import parse_requirements
 from envbuilder.lock.sources_file import parse_sources
@@ -74,6 +75,17 @@ def _size(entries: Iterable[Entry]) -> int:
     return sum(entry.size or 0 for entry in entries)
 
 
+def entries_of(lock: Lock) -> list[Entry]:
+    """All packages of a lock."""
+    return [
+        *(Entry("Python", a.name, a.version, a.sha256, a.size) for a in lock.python),
+        *(Entry("conda", a.name, f"{a.version} {a.build}", a.sha256 or a.md5, a.size) for a in lock.conda),
+        *(Entry("Debian", d.name, d.version, d.sha256, d.size) for d in lock.debs),
+        *(Entry("source", g.name, g.tag, g.commit) for g in lock.git),
+        *(Entry("image", i.target, i.reference, i.digest) for i in lock.images),
+    ]
+
+
 def read_entries(path: Path) -> list[Entry]:
     """The packages of a lock file, or of all lock files when ``path`` is a folder holding those of one stack.
 
@@ -105,21 +117,15 @@ def _read_file(path: Path) -> Iterable[Entry]:
         raise InputError("there is no such file", place=Place(str(path))) from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the lock cannot be read: {error}", place=Place(str(path))) from None
+    file = Lock(stack="", digest="", python=())
     if path.name.endswith(REQUIREMENTS):
-        return [Entry("Python", a.name, a.version, a.sha256, a.size) for a in parse_requirements(text, str(path))]
+        return entries_of(file.model_copy(update={"python": parse_requirements(text, str(path))}))
     if path.name.endswith((CONDA, "conda-lock.yml")):
-        return [
-            Entry("conda", a.name, f"{a.version} {a.build}", a.sha256 or a.md5, a.size)
-            for a in parse_conda_lock(text, str(path))
-        ]
+        return entries_of(file.model_copy(update={"conda": parse_conda_lock(text, str(path))}))
     if path.name.endswith(SOURCES):
         sources = parse_sources(text, str(path))
-        debs = sources.debian.packages if sources.debian else ()
-        return [
-            *(Entry("Debian", d.name, d.version, d.sha256, d.size) for d in debs),
-            *(Entry("source", g.name, g.tag, g.commit) for g in sources.git),
-            *(Entry("image", i.target, i.reference, i.digest) for i in sources.images),
-        ]
+        parts = {"debian": sources.debian, "git": sources.git, "images": sources.images}
+        return entries_of(file.model_copy(update=parts))
     raise InputError(
         "this is none of a stack's lock files",
         place=Place(str(path)),

@@ -9,7 +9,7 @@ from datetime import date
 from pathlib import Path
 
 from envbuilder import data
-from envbuilder.errors import InputError, Place
+from envbuilder.errors import InputError, IntegrityError, Place
 from envbuilder.files import write_text
 from envbuilder.lock.client import python_client
 from envbuilder.lock.conda import CondaOptions
@@ -66,7 +66,7 @@ def lock_stack(stack: Stack, wish: Wish, progress: Progress) -> Locked:
     """
     if wish.cutoff:
         stack = stack.model_copy(update={"python": stack.python.model_copy(update={"cutoff": wish.cutoff})})
-    before = load_lock(stack) if lock_folder(stack.name) else None
+    before = _lock_so_far(stack)
     halves = _Halves(stack, wish, before, load_settings(), progress)
     progress.stage(f"resolving {stack.name}")
     with ThreadPoolExecutor(max_workers=3) as pool:
@@ -80,6 +80,14 @@ def lock_stack(stack: Stack, wish: Wish, progress: Progress) -> Locked:
             changed.append(path)
     now = load_lock(stack)
     return Locked(before, now, tuple(changed), tuple(missing_groups(stack, now.python)))
+
+
+def _lock_so_far(stack: Stack) -> Lock | None:
+    """The lock there is; None without one, or when it cannot be relied on: locking anew is the cure for that."""
+    try:
+        return load_lock(stack) if lock_folder(stack.name) else None
+    except (InputError, IntegrityError):
+        return None
 
 
 @dataclass(frozen=True)

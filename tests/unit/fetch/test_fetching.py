@@ -117,9 +117,14 @@ def test_an_index_that_needs_no_upload_times_to_fetch_from(stack: Stack, index: 
 
 def test_an_edited_lock_is_not_fetched(stack: Stack, project: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = project / "locks" / "small.requirements.txt"
-    path.write_text(path.read_text().replace("sha256:", "sha256:0", 2))
+    whole = path.read_text()
+    path.write_text(whole.replace("sha256:", "sha256:0", 2))
     assert run(["fetch", "small"]) == IntegrityError.exit_code
-    assert "changed by hand" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "changed by hand" in said
+    assert "envbuilder lock small" in said
+    assert run(["lock", "small"]) == 0
+    assert path.read_text() == whole
 
 
 def test_security_stays_as_it_was_until_said_otherwise(
@@ -130,6 +135,7 @@ def test_security_stays_as_it_was_until_said_otherwise(
 
     assert openssl() == "3.0.20-1~deb12u2"
     assert run(["lock", "small", "--security"]) == 0
+    assert "~ Debian  openssl  3.0.20-1~deb12u2 -> 3.0.20-1~deb12u3" in capsys.readouterr().out
     assert openssl() == "3.0.20-1~deb12u3"
     assert run(["lock", "small"]) == 0
     assert openssl() == "3.0.20-1~deb12u3"
