@@ -106,7 +106,7 @@ def find_file(index: Index, wanted: Wanted, mirrors: Mirrors, offline: bool = Fa
         return recorded
     if recorded is not None and asked.sha256 != recorded.sha256:
         raise IntegrityError(
-            f"the index {index.name} serves other bytes of {recorded.filename} than those recorded",
+            f"the index {index.name} at {asked.source} serves other bytes of {recorded.filename} than those recorded",
             cure="One of the two is wrong: take the file from another mirror, and do not lock until they agree.",
             detail=f"recorded  {recorded.sha256}  ({recorded.source})\nindex     {asked.sha256}  ({asked.source})",
         )
@@ -154,8 +154,8 @@ def asked_file(index: Index, wanted: Wanted, mirrors: Mirrors) -> IndexFile:
             requires=tuple(str(requirement) for requirement in metadata.requires_dist or []),
             requires_python=str(metadata.requires_python or ""),
             status="asked",
-            source=index.url,
-            requires_source=index.url,
+            source=address,
+            requires_source=address,
         )
     raise SourceError(
         f"{wanted.name} {wanted.version} cannot be looked up in the index {index.name}",

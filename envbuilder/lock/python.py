@@ -104,7 +104,7 @@ def _index_files(
             continue
         index = index_named(pin.index, Place(f"stacks/{stack.name}.toml", field=f"python.packages.{name}.index"))
         try:
-            files[name] = find_file(index, Wanted(name, pin.version, _tags(target)), mirrors, offline)
+            files[name] = find_file(index, Wanted(name, pin.version, python_tags(target)), mirrors, offline)
         except SourceError:
             if pin.group is None:
                 raise
@@ -120,7 +120,7 @@ def chosen(
     ``files`` are those of other indexes, by package: they stand as recorded, and have no address here.
     """
     try:
-        for package, file in pylock.select(environment=_environment(target), tags=_tags(target)):
+        for package, file in pylock.select(environment=_environment(target), tags=python_tags(target)):
             assert isinstance(file, PackageWheel | PackageSdist)
             if files and package.name in files:
                 yield _of_index(files[package.name]), ""
@@ -191,7 +191,7 @@ def _environment(target: Target) -> Environment:
 
 
 @cache
-def _tags(target: Target) -> tuple[Tag, ...]:
+def python_tags(target: Target) -> tuple[Tag, ...]:
     """The wheel tags that fit, best first."""
     version = tuple(int(part) for part in target.python.split(".")[:2])
     platforms = []

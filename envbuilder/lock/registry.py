@@ -43,7 +43,8 @@ class ImageName:
     def parse(cls, reference: str) -> ImageName:
         """Read ``nvidia/cuda:TAG`` or ``host:port/name:TAG``. Raises InputError for anything else."""
         found = _REFERENCE.match(reference)
-        if found is None:
+        # Only a host may have capitals, and without a dot or a port it is none.
+        if found is None or (found["host"] and found["host"].isalpha() and not found["host"].islower()):
             raise InputError(f"{reference!r} is not the name of an image", cure="Write it as registry/name:tag.")
         host, name = found["host"] or "", found["name"]
         if host and "." not in host and ":" not in host and host != "localhost":
