@@ -23,6 +23,8 @@ COMMANDS = {
     "verify": ("envbuilder.cli.verify", "Prove an image on a card, or on a CPU as far as that goes."),
     "explain": ("envbuilder.cli.explain", "Name the cause and the cure of what a log shows."),
     "data": ("envbuilder.cli.data", "Turn a data set into the Parquet that verl trains on."),
+    "model": ("envbuilder.cli.model", "Get a model at a pinned revision, or check a model folder."),
+    "plan": ("envbuilder.cli.plan", "Plan a PPO step's memory on a card: does it fit, what to change first."),
 }
 
 

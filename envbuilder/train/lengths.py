@@ -50,6 +50,12 @@ class PromptTokenizer:
             k: v["content"] if isinstance(v, dict) else v for k, v in config.items() if k.endswith("_token")
         }
 
+    @property
+    def vocabulary_size(self) -> int:
+        """Tokens the tokenizer can give, added ones included."""
+        size: int = self._tokenizer.get_vocab_size(with_added_tokens=True)
+        return size
+
     def lengths(self, prompts: Sequence[list[dict[str, Any]]]) -> list[int]:
         """Tokens of each prompt (chat messages) with the template and the generation prompt, as verl counts them."""
         texts = [self._template.render(messages=p, add_generation_prompt=True, **self._special) for p in prompts]

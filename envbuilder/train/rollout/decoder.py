@@ -313,13 +313,10 @@ class Decoder:
         """The prompt through the model's own forward; keys and values into the static cache; the first token."""
         prompt = input_ids.shape[1]
         positions = (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
-        result = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            position_ids=positions,
-            use_cache=True,
-            logits_to_keep=1,
+        result = self.model.model(
+            input_ids=input_ids, attention_mask=attention_mask, position_ids=positions, use_cache=True
         )
+        logits = self.model.lm_head(result.last_hidden_state[:, -1])
         for index, (keys, values) in enumerate(self.cache):
             key, value = result.past_key_values[index][:2]
             keys[:, :, :prompt].copy_(key)
@@ -327,4 +324,4 @@ class Decoder:
         self._position.fill_(prompt)
         self._column.zero_()
         self._ended.zero_()
-        self._take(choose(result.logits[:, -1].float(), self.how))
+        self._take(choose(logits, self.how))

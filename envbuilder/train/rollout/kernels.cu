@@ -67,14 +67,23 @@ __device__ __forceinline__ void load_row(const float* __restrict__ w, int lane, 
   for (int i = 0; i < PER; i++) row[i] = stream4(w4 + i * 32 + lane);
 }
 
-__device__ __forceinline__ void row_dot(const float4 (&row)[PER], const float* xs, int lane, float (&acc)[NB]) {
+// acc[r][b] = rows[r] . xs[b]. The activations are read once for all R rows: at NB = 8 they cost more than the weights.
+template <int R>
+__device__ __forceinline__ void rows_dot(const float4 (&rows)[R][PER], const float* xs, int lane, float (&acc)[R][NB]) {
 #pragma unroll
   for (int b = 0; b < NB; b++) {
     const float4* x4 = reinterpret_cast<const float4*>(xs + b * H);
-    float a = 0.f;
+    float a[R];
 #pragma unroll
-    for (int i = 0; i < PER; i++) a += dot4(row[i], x4[i * 32 + lane]);
-    acc[b] = warp_sum(a);
+    for (int r = 0; r < R; r++) a[r] = 0.f;
+#pragma unroll
+    for (int i = 0; i < PER; i++) {
+      const float4 x = x4[i * 32 + lane];
+#pragma unroll
+      for (int r = 0; r < R; r++) a[r] += dot4(rows[r][i], x);
+    }
+#pragma unroll
+    for (int r = 0; r < R; r++) acc[r][b] = warp_sum(a[r]);
   }
 }
 
@@ -93,16 +102,16 @@ extern "C" __global__ void __launch_bounds__(THREADS) norm_qkv(
   } else if (row >= NH * HD) {
     w = wk, bias = bk, local = row - NH * HD;
   }
-  float4 weights[PER];
-  if (row < rows) load_row(w + (size_t)local * H, lane, weights);  // in flight while the norm is computed
+  float4 weights[1][PER];
+  if (row < rows) load_row(w + (size_t)local * H, lane, weights[0]);  // in flight while the norm is computed
   rms_norm(x, norm, eps, xs);
   if (row >= rows) return;
-  float acc[NB];
-  row_dot(weights, xs, lane, acc);
+  float acc[1][NB];
+  rows_dot(weights, xs, lane, acc);
   if (lane == 0) {
     const float b0 = bias ? bias[local] : 0.f;
 #pragma unroll
-    for (int b = 0; b < NB; b++) out[b * rows + row] = acc[b] + b0;
+    for (int b = 0; b < NB; b++) out[b * rows + row] = acc[0][b] + b0;
   }
 }
 
@@ -265,34 +274,38 @@ extern "C" __global__ void __launch_bounds__(THREADS) norm_gate_up(
     const float* x, const float* norm, float eps, const float* wg, const float* wu, float* out) {
   __shared__ __align__(16) float xs[NB * H];
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31, row = blockIdx.x * WARPS + warp;
-  float4 gate[PER], up[PER];
+  float4 weights[2][PER];
   if (row < I) {
-    load_row(wg + (size_t)row * H, lane, gate);
-    load_row(wu + (size_t)row * H, lane, up);
+    load_row(wg + (size_t)row * H, lane, weights[0]);
+    load_row(wu + (size_t)row * H, lane, weights[1]);
   }
   rms_norm(x, norm, eps, xs);
   if (row >= I) return;
-  float g[NB], u[NB];
-  row_dot(gate, xs, lane, g);
-  row_dot(up, xs, lane, u);
+  float acc[2][NB];
+  rows_dot(weights, xs, lane, acc);
   if (lane == 0)
 #pragma unroll
-    for (int b = 0; b < NB; b++) out[b * I + row] = g[b] / (1.f + expf(-g[b])) * u[b];
+    for (int b = 0; b < NB; b++) out[b * I + row] = acc[0][b] / (1.f + expf(-acc[0][b])) * acc[1][b];
 }
 
 // Logits of the normalised hidden state. out: [NB][vocabulary]. Blocks stride over the rows.
 extern "C" __global__ void __launch_bounds__(THREADS) norm_logits(
     const float* x, const float* norm, float eps, const float* w, int vocabulary, float* out) {
+  constexpr int ROWS = NB > 2 ? 4 : 1;
   __shared__ __align__(16) float xs[NB * H];
   const int warp = threadIdx.x >> 5, lane = threadIdx.x & 31;
   rms_norm(x, norm, eps, xs);
-  for (int row = blockIdx.x * WARPS + warp; row < vocabulary; row += gridDim.x * WARPS) {
-    float4 weights[PER];
-    load_row(w + (size_t)row * H, lane, weights);
-    float acc[NB];
-    row_dot(weights, xs, lane, acc);
+  for (int row = (blockIdx.x * WARPS + warp) * ROWS; row < vocabulary; row += gridDim.x * WARPS * ROWS) {
+    float4 weights[ROWS][PER];
+#pragma unroll
+    for (int r = 0; r < ROWS; r++) load_row(w + (size_t)min(row + r, vocabulary - 1) * H, lane, weights[r]);
+    float acc[ROWS][NB];
+    rows_dot(weights, xs, lane, acc);
     if (lane == 0)
 #pragma unroll
-      for (int b = 0; b < NB; b++) out[(size_t)b * vocabulary + row] = acc[b];
+      for (int r = 0; r < ROWS; r++)
+#pragma unroll
+        for (int b = 0; b < NB; b++)
+          if (row + r < vocabulary) out[(size_t)b * vocabulary + row + r] = acc[r][b];
   }
 }

@@ -68,6 +68,9 @@ class GraphGenerate:
             if str(why) not in self.reasons:
                 print(f"rollout: Hugging Face generate is used: {why}", flush=True)
             self.reasons[str(why)] = self.reasons.get(str(why), 0) + 1
+            # verl passes the prompt's position ids; transformers would use the last of them for every new token
+            # (read and run with 4.56.1). Without them it counts on from the mask.
+            kwargs.pop("position_ids", None)
             return self._fallback(**kwargs)
 
     def _decode(self, **kwargs: Any) -> Sequences:
@@ -109,12 +112,12 @@ class GraphGenerate:
 def install() -> None:
     """Make verl's ``HFRollout`` (rollout.name=hf) decode with captured graphs. Safe to call twice."""
     import verl.workers.rollout as rollouts
-    from verl.workers.rollout.hf_rollout import HFRollout
+    from verl.workers.rollout import hf_rollout
 
-    if getattr(rollouts.HFRollout, "graph", False):
+    if getattr(hf_rollout.HFRollout, "graph", False):
         return
 
-    class GraphRollout(HFRollout):  # type: ignore[misc]  # verl is not there when types are checked
+    class GraphRollout(hf_rollout.HFRollout):  # type: ignore[misc]  # verl is not there when types are checked
         """verl's HF rollout with ``module.generate`` answered by captured graphs."""
 
         graph = True
@@ -123,4 +126,4 @@ def install() -> None:
             super().__init__(module, config)
             module.generate = GraphGenerate(module)
 
-    rollouts.HFRollout = GraphRollout
+    rollouts.HFRollout = hf_rollout.HFRollout = GraphRollout

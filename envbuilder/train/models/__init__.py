@@ -1,0 +1,1 @@
+"""Known models at pinned revisions."""

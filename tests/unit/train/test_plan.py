@@ -1,0 +1,87 @@
+"""The memory plan against what was measured on a GPU."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from envbuilder.cli import run
+from envbuilder.stack.gpu import load_gpu
+from envbuilder.train.decoder_config import DecoderConfig
+from envbuilder.train.plan import Setting, advice, make_plan
+
+MEASURED = json.loads((Path(__file__).parents[2] / "data" / "memory" / "h200.json").read_text())
+QWEN = DecoderConfig(896, 4864, 24, 14, 2, 64, 151936, tied=True, qkv_bias=True)
+P40 = load_gpu("p40")
+
+
+def setting_of(row: dict[str, object]) -> Setting:
+    keys = ("prompt", "response", "batch", "checkpointing", "attention")
+    ours = bool(row["ours"])
+    return Setting(**{k: row[k] for k in keys}, chunked=ours, fused_optimiser=ours)  # type: ignore[arg-type]
+
+
+def name(row: dict[str, object]) -> str:
+    return "-".join(str(row[k]) for k in ("prompt", "batch", "checkpointing", "attention", "ours"))
+
+
+@pytest.mark.parametrize("row", MEASURED, ids=name)
+def test_the_peak_is_within_ten_percent_of_the_measured_one(row: dict[str, object]) -> None:
+    plan = make_plan(QWEN, setting_of(row), P40)
+    peaks: dict[str, int] = row["peaks"]  # type: ignore[assignment]
+    assert plan.peak == pytest.approx(max(peaks.values()), rel=0.10)
+
+
+def test_what_a_step_adds_to_rest_is_not_far_off_either() -> None:
+    """Weights and states dominate the peak; this looks at what is left without them."""
+    errors = []
+    for row in MEASURED:
+        plan = make_plan(QWEN, setting_of(row), P40)
+        added = max(row["peaks"].values()) - row["at_rest"]
+        errors.append(abs(plan.peak - plan.at_rest - added) / added)
+    assert sum(errors) / len(errors) < 0.15
+    assert max(errors) < 0.30
+
+
+def test_the_parameter_count_is_the_published_one() -> None:
+    assert QWEN.causal_lm == 494_032_768
+
+
+def folder_of_qwen(tmp_path: Path) -> Path:
+    config = {
+        "model_type": "qwen2", "hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24,
+        "num_attention_heads": 14, "num_key_value_heads": 2, "vocab_size": 151936, "tie_word_embeddings": True,
+    }  # fmt: skip
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    return tmp_path
+
+
+def test_the_command_says_what_fits_and_what_to_change(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = folder_of_qwen(tmp_path)
+    assert run(["plan", "--model", str(folder)]) == 0
+    out = capsys.readouterr().out
+    assert "It fits" in out
+    assert "an estimate, not a measurement" in out
+    assert run(["plan", "--model", str(folder), "--batch", "16"]) == 1
+    out = capsys.readouterr().out
+    assert "It does not fit" in out
+    assert "checkpointing" in out
+    assert run(["plan", "--model", str(folder), "--batch", "16", "--checkpointing", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["fits"] is True
+
+
+def test_every_change_advised_lowers_the_peak_of_a_large_setting() -> None:
+    setting = Setting(512, 512, 8, chunked=False, fused_optimiser=False)
+    before = make_plan(QWEN, setting, P40).peak
+    assert all(plan.peak <= before for _, plan in advice(QWEN, setting, P40))
+
+
+def test_the_floor_of_a_p40_is_below_the_published_steps() -> None:
+    """8.26 s and 40 s a step are published for this card; a floor above them would be wrong."""
+    assert 1.5 < sum(make_plan(QWEN, Setting(), P40).seconds.values()) < 8.26
+
+
+def test_an_architecture_not_known_is_not_guessed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "mamba"}')
+    assert run(["plan", "--model", str(tmp_path)]) == 3
+    assert "nothing is known" in capsys.readouterr().err
