@@ -89,6 +89,7 @@ def show(record: dict[str, Any], path: Path) -> None:
         "size": f"{record['size'] / 1e9:.2f} GB in {len(record['layers'])} layers",
         "time": f"{record['seconds']:.1f} s",
         "lock": record["lock"],
+        "audit": record["audit"] and record["audit"]["summary"],
         "by": record["builder"]["engine"],
         "record": str(path),
         "log": record["log"],

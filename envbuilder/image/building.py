@@ -5,8 +5,10 @@ from __future__ import annotations
 import hashlib
 import json
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock, Timeout
 
@@ -15,6 +17,7 @@ from envbuilder.errors import InputError
 from envbuilder.fetch.fetching import Cached, fetch
 from envbuilder.fetch.view import folder_of
 from envbuilder.image import space
+from envbuilder.image.audited import build_audited, passed
 from envbuilder.image.context import ca_bundle, debs_context, lock_files, own_files, wheels_context
 from envbuilder.image.engine import BuildRequest, Engine, ImageInfo
 from envbuilder.image.names import image_tag
@@ -35,13 +38,17 @@ INPUTS_LABEL = "io.envbuilder.inputs"
 
 @dataclass(frozen=True)
 class Built:
-    """The outcome. ``anew`` is False when the image was there already; ``seconds`` is the time of this run."""
+    """The outcome. ``anew`` is False when the image was there already; ``seconds`` is the time of this run.
+
+    ``audit`` is what the audit of a new image found, for the build record.
+    """
 
     image: ImageInfo
     target: str
     inputs: str
     anew: bool
     seconds: float
+    audit: Mapping[str, Any] | None = None
 
 
 def build_stack(
@@ -56,7 +63,8 @@ def build_stack(
 ) -> Built:
     """Build the image of ``stack`` unless it is there. Another build of the same image is waited for.
 
-    Raises SourceError and IntegrityError as fetching does, HostError (no mmdebstrap, too little space), BuildError.
+    Raises SourceError and IntegrityError as fetching does, HostError (no mmdebstrap, too little space), BuildError:
+    a step failed, or the image's CUDA code cannot run on the card.
     """
     if target not in TARGETS:
         raise InputError(f"there is no target {target!r}", cure=f"One of: {', '.join(TARGETS)}.")
@@ -70,7 +78,7 @@ def build_stack(
         text = dockerfile(stack, gpu, lock)
         inputs = _inputs(text, context)
         there = engine.image(tag) if cache else None
-        if there and there.labels.get(INPUTS_LABEL) == inputs:
+        if there and there.labels.get(INPUTS_LABEL) == inputs and passed(there.labels):
             return Built(there, target, inputs, False, time.monotonic() - started)
         request = BuildRequest(
             dockerfile=folder / "Dockerfile",
@@ -87,8 +95,8 @@ def build_stack(
         else:
             # Its Dockerfile is also built by hand, so its steps fetch for themselves, held against the lock.
             request = replace(request, network=True, secrets=ca_bundle())
-        image = engine.build(request, progress)
-        return Built(image, target, inputs, True, time.monotonic() - started)
+        image, audit = build_audited(engine, request, gpu, progress)
+        return Built(image, target, inputs, True, time.monotonic() - started, audit)
 
 
 def _fetched(

@@ -48,6 +48,7 @@ def build_record(built: Built, lock: Lock, engine: Engine, log: Path | None) -> 
         "size": built.image.size,
         "layers": layers,
         "labels": dict(built.image.labels),
+        "audit": dict(built.audit) if built.audit else None,
         "lock": lock.digest,
         "inputs": built.inputs,
         "built": built.anew,
