@@ -5,17 +5,26 @@ VENV := .venv
 BIN := $(VENV)/bin
 RELOCK = $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --python-version 3.10
 
-.PHONY: test lint unit schema relock-tools clean
+.PHONY: image e2e test lint unit schema relock-tools clean
 
 test: lint unit
 
 # The environment of the tool and its tests, made anew whenever a pin changes.
 $(VENV)/.ready: requirements/uv.txt requirements/dev.txt pyproject.toml
+	@sh requirements/python.sh $(PYTHON)
 	$(PYTHON) -m venv --clear $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install --quiet --require-hashes -r requirements/dev.txt
 	VIRTUAL_ENV=$(CURDIR)/$(VENV) $(BIN)/uv pip install --quiet --no-deps --no-build-isolation -e .
 	touch $@
+
+# From nothing to a verified image. STACK=p40 or STACK=p40-debian; without it, the first whose sources all answer.
+image: $(VENV)/.ready
+	@$(BIN)/envbuilder image $(STACK)
+
+# The slow real thing: whole images, both engines.
+e2e: $(VENV)/.ready
+	$(BIN)/pytest -m e2e tests/e2e
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .
@@ -24,7 +33,7 @@ lint: $(VENV)/.ready
 	$(BIN)/lint-imports --no-cache
 
 unit: $(VENV)/.ready
-	$(BIN)/pytest -n 2 -m "not e2e"
+	$(BIN)/pytest -n 2 --dist loadgroup -m "not e2e"
 
 # The JSON Schemas that editors read, made from the models.
 schema: $(VENV)/.ready

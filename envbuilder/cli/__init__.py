@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib import import_module
 
@@ -18,6 +19,7 @@ COMMANDS = {
     "sources": ("envbuilder.cli.sources", "Ask every source a stack needs whether it answers from here."),
     "audit": ("envbuilder.cli.audit", "Tell which GPUs the CUDA code in files, wheels, folders and images runs on."),
     "render": ("envbuilder.cli.render", "Write Dockerfiles and environment files out of stacks and locks."),
+    "image": ("envbuilder.cli.image", "From nothing to a verified image: sources, tools, build, verify on the CPU."),
     "build": ("envbuilder.cli.build", "Build a stack's image out of its lock, without network."),
     "slim": ("envbuilder.cli.slim", "Blank the device code that the target card can never run."),
     "verify": ("envbuilder.cli.verify", "Prove an image on a card, or on a CPU as far as that goes."),
@@ -74,6 +76,7 @@ def main(args: list[str] | None = None) -> None:
 
 def run(args: list[str] | None = None) -> int:
     """Run the command line; the exit code. A user's mistake is shown as what, where and what to do."""
+    signal.signal(signal.SIGTERM, _interrupt)
     try:
         result = group.main(args=args, prog_name="envbuilder", standalone_mode=False)
     except EnvbuilderError as error:
@@ -90,6 +93,11 @@ def run(args: list[str] | None = None) -> int:
         sys.stderr.close()
         return 0
     return result if isinstance(result, int) else 0
+
+
+def _interrupt(*_: object) -> None:
+    """Being told to end is an interruption like Ctrl-C: everything is put away on the way out."""
+    raise KeyboardInterrupt
 
 
 def show_error(error: EnvbuilderError) -> None:

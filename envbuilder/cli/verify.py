@@ -137,7 +137,7 @@ def _stack_of(engine: Any, image: str) -> str:
     from envbuilder.stack.loading import stack_names
 
     found = engine.image(image)
-    label: str = found.labels.get("envbuilder.stack", "") if found else ""
+    label: str = found.labels.get("io.envbuilder.stack", "") if found else ""
     return label or stack_names()[0]
 
 

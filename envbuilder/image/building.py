@@ -72,11 +72,7 @@ def build_stack(
     tag = image_tag(stack.name, target)
     with _alone(tag, progress), scratch() as folder:
         context = folder / "context"
-        own_files(context, stack, gpu, lock)
-        if stack.conda:
-            lock_files(context, stack.name)
-        text = dockerfile(stack, gpu, lock)
-        inputs = _inputs(text, context)
+        text, inputs = _lay_out(context, stack, gpu, lock)
         there = engine.image(tag) if cache else None
         if there and there.labels.get(INPUTS_LABEL) == inputs and passed(there.labels):
             return Built(there, target, inputs, False, time.monotonic() - started)
@@ -97,6 +93,27 @@ def build_stack(
             request = replace(request, network=True, secrets=ca_bundle())
         image, audit = build_audited(engine, request, gpu, progress)
         return Built(image, target, inputs, True, time.monotonic() - started, audit)
+
+
+def current_image(stack: Stack, gpu: GpuProfile, lock: Lock, engine: Engine, target: str = "runtime") -> bool:
+    """Whether the engine has the image made of exactly this stack, lock and envbuilder."""
+    there = engine.image(image_tag(stack.name, target))
+    if there is None:
+        return False
+    with scratch() as folder:
+        return there.labels.get(INPUTS_LABEL) == _lay_out(folder / "context", stack, gpu, lock)[1]
+
+
+def _lay_out(context: Path, stack: Stack, gpu: GpuProfile, lock: Lock) -> tuple[str, str]:
+    """Put envbuilder's own files and the lock's into ``context``; the Dockerfile's text and the digest of it all."""
+    own_files(context, stack, gpu, lock)
+    if stack.conda:
+        lock_files(context, stack.name)
+    text = dockerfile(stack, gpu, lock)
+    parts = {"dockerfile": text, "uv": uv_version()}
+    for path in sorted(p for p in context.rglob("*") if p.is_file()):
+        parts[str(path.relative_to(context))] = path.read_text(encoding="utf-8")
+    return text, f"sha256:{hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()}"
 
 
 def _fetched(
@@ -131,13 +148,6 @@ def _needed(lock: Lock, files: dict[str, Cached], target: str, there: ImageInfo 
     if target == "devel":
         needed += space.devel_size(files[deb.sha256].size for deb in lock.debs if deb.target == "devel")
     return needed
-
-
-def _inputs(text: str, context: Path) -> str:
-    parts = {"dockerfile": text, "uv": uv_version()}
-    for path in sorted(p for p in context.rglob("*") if p.is_file()):
-        parts[str(path.relative_to(context))] = path.read_text(encoding="utf-8")
-    return f"sha256:{hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()}"
 
 
 class _alone:  # noqa: N801 - used like a function
