@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from envbuilder.errors import InputError
+from envbuilder.errors import HostError, InputError, Place
 
 _PACKAGE = Path(__file__).resolve().parent
 
@@ -35,6 +35,20 @@ def cache_root() -> Path:
     import platformdirs
 
     return platformdirs.user_cache_path("envbuilder")
+
+
+def cache_folder(*names: str) -> Path:
+    """The folder ``names`` of the cache, made when it is not there. Raises HostError when it cannot be."""
+    folder = cache_root().joinpath(*names)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise HostError(
+            f"the cache cannot be written: {error.strerror}",
+            place=Place(str(folder)),
+            cure="Set ENVBUILDER_CACHE to a folder you may write to.",
+        ) from error
+    return folder
 
 
 def find(kind: str, filename: str) -> Path:

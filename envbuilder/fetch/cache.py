@@ -66,8 +66,7 @@ def check_space(missing: list[Item]) -> None:
     for item in missing:
         partial = partial_of(item)
         needed += max(0, (item.size or 0) - (partial.stat().st_size if partial.is_file() else 0))
-    root = data.cache_root()
-    root.mkdir(parents=True, exist_ok=True)
+    root = data.cache_folder()
     free = shutil.disk_usage(root).free
     if needed + RESERVE > free:
         raise HostError(

@@ -16,6 +16,7 @@ import requests
 import urllib3
 from filelock import FileLock, Timeout
 
+from envbuilder import data
 from envbuilder.errors import HostError, IntegrityError, Place, SourceError
 from envbuilder.fetch.cache import Item, is_there, lock_of, partial_of, path_of
 from envbuilder.fetch.transport import CONNECT_SECONDS, READ_SECONDS
@@ -63,27 +64,29 @@ def download(
 
     ``advance`` is told of bytes that came or were there, and with a negative number of bytes thrown away.
     Raises IntegrityError naming host and file when the bytes are not the lock's, SourceError when the host does not
-    serve the file, HostError when the disk is full, Stopped when ``stopping`` says so.
+    serve the file, HostError when it cannot be stored, Stopped when ``stopping`` says so.
     """
     path = path_of(item)
+    for file in (path, partial_of(item), lock_of(item)):
+        data.cache_folder(*file.relative_to(data.cache_root()).parts[:-1])
     try:
-        for folder in (path.parent, partial_of(item).parent, lock_of(item).parent):
-            folder.mkdir(parents=True, exist_ok=True)
         with _one_at_a_time(item, stopping):
             if is_there(item):
                 advance(path.stat().st_size)
                 return path
             _Download(item, location, advance, stopping).run()
-            partial_of(item).chmod(0o444)
             partial_of(item).replace(path)
+            # Builds link to it: nobody is to write to it by mistake.
+            path.chmod(0o444)
             return path
     except OSError as error:
-        if error.errno not in _FULL:
-            raise
+        full = error.errno in _FULL
         raise HostError(
-            f"the disk is full: {item.filename} could not be stored whole",
+            f"{'the disk is full' if full else error.strerror}: {item.filename} could not be stored whole",
             place=Place(str(path.parent)),
-            cure="Free some space and run it again: what has come is kept.",
+            cure="Free some space and run it again: what has come is kept."
+            if full
+            else "Set ENVBUILDER_CACHE to a folder you may write to.",
         ) from error
 
 

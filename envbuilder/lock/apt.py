@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from envbuilder.errors import HostError, InputError, Place, SourceError
+from envbuilder.files import write_text
 from envbuilder.lock.client import redact
 
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
@@ -66,7 +67,7 @@ class PrivateApt:
         ):
             (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / "status").touch()
-        (folder / "apt.conf").write_text("\n".join([*_reaching(), *self._settings()]) + "\n", encoding="utf-8")
+        write_text(folder / "apt.conf", "\n".join([*_reaching(), *self._settings()]) + "\n")
         self._sources(None)
 
     def update(self) -> None:
@@ -148,7 +149,7 @@ class PrivateApt:
                     f"Types: deb\nURIs: {archive.mirror}\nSuites: {archive.suite}\nComponents: {' '.join(read)}\n"
                     f"Architectures: amd64\nSigned-By: {KEYRING}\n"
                 )
-        (folder / "debian.sources").write_text("\n".join(parts), encoding="utf-8")
+        write_text(folder / "debian.sources", "\n".join(parts))
         return folder
 
     def _run(self, *arguments: str) -> subprocess.CompletedProcess[str]:

@@ -33,7 +33,6 @@ def lock_debian(stack: Stack, settings: Settings, *, security: bool = False, off
     assert part is not None, "only for stacks with a Debian base"
     archives = _archives(part, settings, security)
     folder = _state(archives)
-    folder.parent.mkdir(parents=True, exist_ok=True)
     with FileLock(f"{folder}.lock"):
         apt = PrivateApt(folder, archives)
         if not offline:
@@ -60,7 +59,7 @@ def _archives(part: DebianPart, settings: Settings, security: bool) -> list[Arch
 def _state(archives: Iterable[Archive]) -> Path:
     """A folder for these archives at these mirrors: indexes of different mirrors do not mix."""
     name = hashlib.sha256(repr(tuple(archives)).encode()).hexdigest()[:16]
-    return data.cache_root() / "apt" / name
+    return data.cache_folder("apt") / name
 
 
 def _check_release(stack: Stack, part: DebianPart, release: str, offline: bool) -> None:

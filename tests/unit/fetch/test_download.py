@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import resource
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -260,20 +261,27 @@ def test_two_at_once_fetch_it_once(at: Callable[..., Location]) -> None:
     assert seen == [None]
 
 
-def test_a_full_disk_is_said_and_what_came_is_kept(
-    at: Callable[..., Location], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    item, location = item_of(), at(ranged(BYTES))
-    whole = Path.replace
-
-    def full(self: Path, target: Path) -> Path:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Path, "replace", full)
-    with pytest.raises(HostError, match="disk is full"):
-        download(item, location, ignore)
-    monkeypatch.setattr(Path, "replace", whole)
+def test_a_full_disk_is_said_and_what_came_is_kept(at: Callable[..., Location]) -> None:
+    seen: list[str | None] = []
+    item, location = item_of(), at(ranged(BYTES, seen))
+    _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (400_000, hard))
+    try:
+        with pytest.raises(HostError, match="disk is full"):
+            download(item, location, ignore)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
+    assert not path_of(item).exists()
     assert download(item, location, ignore).read_bytes() == BYTES
+    assert seen[1] is not None
+
+
+def test_a_cache_that_cannot_be_written_is_said(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("ENVBUILDER_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(HostError, match="cannot be written") as caught:
+        check_space([item_of()])
+    assert "ENVBUILDER_CACHE" in (caught.value.cure or "")
 
 
 def test_space_is_checked_before(monkeypatch: pytest.MonkeyPatch, cache: Path) -> None:
