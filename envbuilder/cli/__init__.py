@@ -23,6 +23,7 @@ COMMANDS = {
     "build": ("envbuilder.cli.build", "Build a stack's image out of its lock, without network."),
     "slim": ("envbuilder.cli.slim", "Blank the device code that the target card can never run."),
     "verify": ("envbuilder.cli.verify", "Prove an image on a card, or on a CPU as far as that goes."),
+    "lint": ("envbuilder.cli.lint", "Find faults in Dockerfiles, requirements, environments, scripts and locks."),
     "explain": ("envbuilder.cli.explain", "Name the cause and the cure of what a log shows."),
     "data": ("envbuilder.cli.data", "Turn a data set into the Parquet that verl trains on."),
     "model": ("envbuilder.cli.model", "Get a model at a pinned revision, or check a model folder."),

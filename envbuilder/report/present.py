@@ -1,4 +1,4 @@
-"""The one presenter: a report as text for people, as JSON, as JUnit XML."""
+"""The one presenter: a report as text for people, as JSON, SARIF, workflow annotations and JUnit XML."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+from urllib.parse import quote
 
 from envbuilder.files import write_bytes
 from envbuilder.report.model import Check, Finding, Report, Severity, Status, Verdict
@@ -46,6 +47,55 @@ _VERDICT_STYLE = {Verdict.YES: "bold green", Verdict.NO: "bold red", Verdict.UNK
 def as_json(report: Report) -> str:
     """The report as indented JSON with a final newline."""
     return json.dumps(report.to_dict(), indent=2, ensure_ascii=False) + "\n"
+
+
+def as_sarif(report: Report) -> str:
+    """The findings as SARIF 2.1.0 with a final newline."""
+    from envbuilder import __version__
+
+    levels = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "note"}
+    rules: dict[str, dict[str, object]] = {}
+    results: list[dict[str, object]] = []
+    for finding in report.findings:
+        rules.setdefault(
+            finding.rule, {"id": finding.rule, "defaultConfiguration": {"level": levels[finding.severity]}}
+        )
+        text = "\n".join(part for part in (finding.title, finding.cause, finding.cure) if part)
+        result: dict[str, object] = {
+            "ruleId": finding.rule, "level": levels[finding.severity], "message": {"text": text},
+        }  # fmt: skip
+        if finding.place.file:
+            place: dict[str, object] = {"artifactLocation": {"uri": quote(Path(finding.place.file).as_posix())}}
+            if finding.place.line:
+                place["region"] = {"startLine": finding.place.line}
+            result["locations"] = [{"physicalLocation": place}]
+        results.append(result)
+    driver = {"name": "envbuilder", "version": __version__, "rules": list(rules.values())}
+    document = {
+        "$schema": "https://json.schemastore.org/sarif-2.1.0.json",
+        "version": "2.1.0",
+        "runs": [{"tool": {"driver": driver}, "results": results}],
+    }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def as_github(report: Report) -> str:
+    """The findings as annotations of a GitHub workflow, one a line."""
+    levels = {Severity.ERROR: "error", Severity.WARNING: "warning", Severity.ADVICE: "notice"}
+
+    def escaped(text: str, *, value: bool = False) -> str:
+        for raw, coded in (("%", "%25"), ("\r", "%0D"), ("\n", "%0A")):
+            text = text.replace(raw, coded)
+        return text.replace(":", "%3A").replace(",", "%2C") if value else text
+
+    lines = []
+    for finding in report.findings:
+        place = [f"file={escaped(finding.place.file, value=True)}"] if finding.place.file else []
+        place += [f"line={finding.place.line}"] if finding.place.line else []
+        place.append(f"title={escaped(finding.rule, value=True)}")
+        text = "\n".join(part for part in (finding.title, finding.cause, finding.cure) if part)
+        lines.append(f"::{levels[finding.severity]} {','.join(place)}::{escaped(text)}\n")
+    return "".join(lines)
 
 
 def print_text(report: Report, stream: IO[str] | None = None, lang: str = "en") -> None:

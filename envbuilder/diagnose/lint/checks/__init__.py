@@ -1,0 +1,1 @@
+"""The checks, one file a subject; each yields hits that name their rule."""
