@@ -328,6 +328,9 @@ def _cpu(base: Base | None, steps: list[Step]) -> Iterator[Hit]:
                 requirement.local == "cpu" or (step.index_url and tag_of_index(step.index_url) == "cpu")
             ):
                 yield Hit(
-                    "torch-from-cpu-index", requirement.line, (requirement.raw, *step.indexes), {"name": requirement.name}
+                    "torch-from-cpu-index",
+                    requirement.line,
+                    (requirement.raw, *step.indexes),
+                    {"name": requirement.name},
                 )
                 return
