@@ -25,6 +25,7 @@ COMMANDS = {
     "verify": ("envbuilder.cli.verify", "Prove an image on a card, or on a CPU as far as that goes."),
     "lint": ("envbuilder.cli.lint", "Find faults in Dockerfiles, requirements, environments, scripts and locks."),
     "explain": ("envbuilder.cli.explain", "Name the cause and the cure of what a log shows."),
+    "compat": ("envbuilder.cli.compat", "Tell which builds run on a card, and what to take instead of what cannot."),
     "data": ("envbuilder.cli.data", "Turn a data set into the Parquet that verl trains on."),
     "model": ("envbuilder.cli.model", "Get a model at a pinned revision, or check a model folder."),
     "plan": ("envbuilder.cli.plan", "Plan a PPO step's memory on a card: does it fit, what to change first."),
