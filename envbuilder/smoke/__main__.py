@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import sys
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,8 @@ from envbuilder.smoke.verdict import report
 def main(arguments: list[str] | None = None) -> int:
     """Run the suite; the exit code."""
     given = _parser().parse_args(arguments)
+    # An engine ends a container with SIGTERM: leave by the ordinary way, so that the worker is ended too.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     if given.list:
         for spec in CHECKS:
             print(json.dumps({"id": spec.id, "title": spec.title, "proves": spec.proves, "limit s": spec.limit_s,
@@ -30,7 +33,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         manifest = load_manifest(given.profile)
         specs = select(_names(given.only), _names(given.skip))
-        options = Options(given.device, given.trainer, given.soak, given.steps)
+        options = Options(given.device, given.trainer, given.soak, given.steps, str(given.questions or ""))
         result = run_suite(Plan(specs, options, given.profile, given.host, given.gpu), _print)
         final = report(result, options, manifest)
     except EnvbuilderError as error:
@@ -60,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--list", action="store_true", help="print every check and leave")
     parser.add_argument("--trainer", action="store_true", help="also run verl.trainer.main_ppo")
     parser.add_argument("--soak", action="store_true", help="also look for growth over many steps")
+    parser.add_argument("--questions", type=Path, help="GSM8K's JSON lines, as prompts of --trainer and --soak")
     parser.add_argument("--steps", type=int, default=0, help="steps of --trainer and --soak")
     return parser
 

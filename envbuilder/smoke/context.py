@@ -14,12 +14,13 @@ from envbuilder.smoke.manifest import Manifest
 
 @dataclass(frozen=True)
 class Options:
-    """What the user asked for. ``steps`` is for --trainer and --soak."""
+    """What the user asked for. ``steps`` and ``questions`` (GSM8K's JSON lines) are for --trainer and --soak."""
 
     device: str = "cuda"
     trainer: bool = False
     soak: bool = False
     steps: int = 0
+    questions: str = ""
 
 
 @dataclass

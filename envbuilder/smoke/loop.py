@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from envbuilder.smoke import footprint
-from envbuilder.smoke.shapes import Shape, config
+from envbuilder.smoke.shapes import QWEN_0_5B, TOY, Shape, config
 
 if TYPE_CHECKING:
     from envbuilder.smoke.context import Context
@@ -41,6 +41,16 @@ class Step:
     def to_dict(self) -> dict[str, Any]:
         """JSON-typed."""
         return asdict(self)
+
+
+# On a card, what people train first, so that memory and step times mean something; elsewhere, what is done in seconds.
+ON_GPU = (QWEN_0_5B, Sizes(prompt=128, response=16, batch=2))
+ON_CPU = (TOY, Sizes())
+
+
+def standard(on_gpu: bool) -> tuple[Shape, Sizes]:
+    """The model and the sizes that many steps are run with."""
+    return ON_GPU if on_gpu else ON_CPU
 
 
 class PpoLoop:

@@ -6,10 +6,12 @@ on ``torch.cpu``, a process group backend, and pinned memory.
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +48,28 @@ def stand_in_for_gpu() -> None:
     # FSDP2 of torch 2.6 orders its work by events; on a CPU everything is in order already.
     torch.cpu.Stream.record_event = lambda self, event=None: event or torch.cpu.Event()
     torch.cpu.Stream.wait_event = lambda self, event: None
+    torch.cpu.get_device_name = lambda *_: "cpu"
     original = dist.init_process_group
 
     def init_process_group(backend: Any = None, *arguments: Any, **named: Any) -> None:
         original("gloo", *arguments, **named)
 
     dist.init_process_group = init_process_group
+    for name in ("all_reduce", "reduce_scatter_tensor"):
+        setattr(dist, name, _without_average(getattr(dist, name)))
+
+
+def _without_average(collective: Callable[..., Any]) -> Callable[..., Any]:
+    """The collective with a sum for an average, which gloo lacks: in a group of one they are the same."""
+    import torch.distributed as dist
+
+    @functools.wraps(collective)
+    def summing(*arguments: Any, **named: Any) -> Any:
+        if named.get("op") == dist.ReduceOp.AVG:
+            named["op"] = dist.ReduceOp.SUM
+        return collective(*arguments, **named)
+
+    return summing
 
 
 def _sample(path: Path, on_gpu: bool) -> None:

@@ -39,13 +39,17 @@ class Result:
 
 @dataclass(frozen=True)
 class Plan:
-    """What to run and with what. ``gpu`` is what CUDA_VISIBLE_DEVICES is set to, None leaves it alone."""
+    """What to run and with what. ``gpu`` is what CUDA_VISIBLE_DEVICES is set to, None leaves it alone.
+
+    ``registry`` is the module whose CHECKS the worker takes them from.
+    """
 
     specs: Sequence[Spec]
     options: Options
     profile: Path
     host: Path | None = None
     gpu: str | None = None
+    registry: str = "envbuilder.smoke.registry"
 
 
 def run_suite(plan: Plan, emit: Emit) -> Result:
@@ -86,6 +90,7 @@ def _one_worker(plan: Plan, specs: Sequence[Spec], result: Result, emit: Emit) -
         "host": str(plan.host) if plan.host else "",
         "checks": [spec.id for spec in specs],
         "measured": result.measured,
+        "registry": plan.registry,
     }
     by_id = {spec.id: spec for spec in specs}
     checks: list[Check] = []

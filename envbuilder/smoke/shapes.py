@@ -7,6 +7,7 @@ anything is learnt.
 from __future__ import annotations
 
 import json
+import tempfile
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -108,6 +109,18 @@ def write_model(folder: Path, shape: Shape, texts: Iterable[str] = _TEXT, attent
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config(shape, attention))
     model.save_pretrained(folder, safe_serialization=True)
+
+
+def encode(questions: Path) -> list[list[int]]:
+    """The questions as token ids of a tokenizer trained on them, in the chat format."""
+    from transformers import AutoTokenizer
+
+    texts = [question for question, _ in read_questions(questions)]
+    with tempfile.TemporaryDirectory() as folder:
+        write_tokenizer(Path(folder), texts, 8192)
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+    chats = ([{"role": "user", "content": text}] for text in texts)
+    return [list(tokenizer.apply_chat_template(chat, add_generation_prompt=True)) for chat in chats]
 
 
 def write_prompts(path: Path, questions: Iterable[tuple[str, str]]) -> int:

@@ -13,6 +13,7 @@ import sys
 import time
 import traceback
 from dataclasses import asdict
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any
 
@@ -64,7 +65,8 @@ def main(arguments: list[str]) -> int:
         context = Context(Options(**options["options"]), manifest, facts, _sender(pipe), options["measured"])
         if context.on_gpu:
             _cap_memory(context)
-        work(select(only=options["checks"]), context)
+        checks = import_module(options["registry"]).CHECKS
+        work(select(only=options["checks"], checks=checks), context)
     return 0
 
 

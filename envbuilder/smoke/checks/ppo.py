@@ -55,11 +55,11 @@ def one_token(context: Context) -> Outcome:
     return passed("the step ends with finite losses")
 
 
-def record(context: Context, loop: PpoLoop, steps: list[Step]) -> None:
-    """Put phases, memory and every step into the report's facts."""
+def record(context: Context, loop: PpoLoop, steps: list[Step], part: str = "ppo") -> None:
+    """Put phases, memory and every step into the report's facts, as ``part``."""
     cold = context.measured.setdefault("cold start", {})
     cold.update({name: round(seconds, 3) for name, seconds in loop.cold.items()})
-    context.measured["ppo"] = {
+    context.measured[part] = {
         "device": context.device,
         "shape": loop.shape.told,
         "sizes": {"prompt": loop.sizes.prompt, "response": loop.sizes.response, "batch": loop.sizes.batch},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 
 from envbuilder.smoke.check import Need, Outcome, Spec, failed, passed, unknown
 from envbuilder.smoke.checks.guard import told
@@ -40,17 +41,18 @@ def judge_growth(memory_mib: Sequence[float], device: str) -> Outcome:
 
 
 def run(context: Context) -> Outcome:
-    """A toy's PPO steps under the guard, as many as --steps says."""
+    """PPO steps under the guard, as many as --steps says: of Qwen2.5-0.5B's shape on a card, of a toy on a CPU."""
     from envbuilder.smoke.guard import Guard
-    from envbuilder.smoke.loop import PpoLoop, Sizes
+    from envbuilder.smoke.loop import PpoLoop, standard
     from envbuilder.smoke.loop import run as run_steps
-    from envbuilder.smoke.shapes import TOY
+    from envbuilder.smoke.shapes import encode
 
+    shape, sizes = standard(context.on_gpu)
+    questions = Path(context.options.questions) if context.options.questions else None
     with Guard(dict(context.manifest.gpu)) as guard:
-        loop = PpoLoop(context, TOY, Sizes())
+        loop = PpoLoop(context, shape, sizes, encode(questions) if questions else None)
         steps = run_steps(loop, context.options.steps or _DEFAULT_STEPS, "soak")
-    record(context, loop, steps)
-    context.measured["soak"] = context.measured["ppo"]
+    record(context, loop, steps, "soak")
     if (fault := told(guard.findings)) is not None:
         return fault
     return judge_growth([s.memory_bytes / 2**20 for s in steps], context.device)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING
 
@@ -18,8 +19,8 @@ _DEFAULT_STEPS = 2
 
 
 def run(context: Context) -> Outcome:
-    """Train a toy; the steps are verl's own, the memory is sampled in its workers."""
-    from envbuilder.smoke.shapes import TOY
+    """Train; the steps are verl's own, the memory is sampled in its workers."""
+    from envbuilder.smoke.loop import standard
     from envbuilder.smoke.trainer_log import TrainerStep
     from envbuilder.smoke.training import Setup, train
 
@@ -30,7 +31,11 @@ def run(context: Context) -> Outcome:
         )  # fmt: skip
 
     attention = str(context.manifest.stack["compute"]["attention"])
-    setup = Setup(TOY, context.device, context.options.steps or _DEFAULT_STEPS, attention=attention)
+    shape, sizes = standard(context.on_gpu)
+    questions = Path(context.options.questions) if context.options.questions else None
+    steps = context.options.steps or _DEFAULT_STEPS
+    prompt = max(sizes.prompt, 96)  # room for a question; what is longer is cut
+    setup = Setup(shape, context.device, steps, prompt, sizes.response, sizes.batch, questions, attention)
     result = train(setup, tell)
     context.measured["trainer"] = measured(result, setup)
     return judge(result, setup, context.device)
