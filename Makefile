@@ -3,11 +3,15 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-RELOCK = $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --python-version 3.10
+COMPILE = $(BIN)/uv pip compile --quiet --generate-hashes --no-header --universal --upgrade
+RELOCK = $(COMPILE) --python-version 3.10
 
-.PHONY: image e2e test lint unit schema relock-tools clean
+# The second environment: what the image of p40-debian holds, by its own lock, and pytest.
+SMOKE := .smoke-venv
 
-test: lint unit
+.PHONY: image e2e test lint unit smoke schema relock-tools clean
+
+test: lint unit smoke
 
 # The environment of the tool and its tests, made anew whenever a pin changes.
 $(VENV)/.ready: requirements/uv.txt requirements/dev.txt pyproject.toml
@@ -35,14 +39,26 @@ lint: $(VENV)/.ready
 unit: $(VENV)/.ready
 	$(BIN)/pytest -n 2 --dist loadgroup -m "not e2e"
 
+$(SMOKE)/.ready: $(VENV)/.ready locks/p40-debian.requirements.txt requirements/smoke.txt
+	$(BIN)/uv venv --quiet --clear --python 3.11 $(SMOKE)
+	VIRTUAL_ENV=$(CURDIR)/$(SMOKE) $(BIN)/uv pip install --quiet --require-hashes -r locks/p40-debian.requirements.txt
+	VIRTUAL_ENV=$(CURDIR)/$(SMOKE) $(BIN)/uv pip install --quiet --require-hashes -r requirements/smoke.txt
+	touch $@
+
+smoke: $(SMOKE)/.ready
+	PYTHONPATH=$(CURDIR) $(SMOKE)/bin/python -m pytest tests/smoke -m "not e2e"
+
 # The JSON Schemas that editors read, made from the models.
 schema: $(VENV)/.ready
 	$(BIN)/python -c "from pathlib import Path; from envbuilder.stack.schema import MODELS, schema_text; \
 	  [Path('docs/schema', name).write_text(schema_text(name)) for name in MODELS]"
+	$(BIN)/python -c "from pathlib import Path; from envbuilder.report.schema import FILENAME, report_schema_text; \
+	  Path('docs/schema', FILENAME).write_text(report_schema_text())"
 
 relock-tools: $(VENV)/.ready
-	$(RELOCK) --upgrade -o requirements/uv.txt requirements/uv.in
-	$(RELOCK) --upgrade -o requirements/dev.txt pyproject.toml requirements/dev.in
+	$(RELOCK) -o requirements/uv.txt requirements/uv.in
+	$(RELOCK) -o requirements/dev.txt pyproject.toml requirements/dev.in
+	$(COMPILE) --python-version 3.11 -o requirements/smoke.txt requirements/smoke.in
 
 clean:
-	rm -rf $(VENV) dist build
+	rm -rf $(VENV) $(SMOKE) dist build
