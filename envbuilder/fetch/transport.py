@@ -17,7 +17,7 @@ from requests.auth import AuthBase
 from urllib3.util import Retry
 
 from envbuilder import __version__
-from envbuilder.lock.client import PythonClient
+from envbuilder.lock.client import PythonClient, ca_bundle
 
 CONNECT_SECONDS = 15.0
 READ_SECONDS = 60.0
@@ -25,11 +25,12 @@ _APT_SETTING = re.compile(r'^(?P<key>Acquire::https?::[^ ]+) "(?P<value>[^"]*)";
 
 
 def new_session() -> requests.Session:
-    """A session that tries again what may pass: refused connections, timeouts, 429 and 5xx, with growing pauses.
+    """A session that trusts what this host trusts and tries again what may pass: refused connections, 429, 5xx.
 
     A connection that breaks amid a file is for ``download`` to take up again.
     """
     session = requests.Session()
+    session.verify = ca_bundle() or True
     retry = Retry(
         total=None,
         connect=3,
@@ -60,8 +61,6 @@ def quick(session: requests.Session | None = None) -> requests.Session:
 def python_session(client: PythonClient) -> requests.Session:
     """A session for the files of the client's Python index."""
     session = new_session()
-    if client.ca_bundle and Path(client.ca_bundle).exists():
-        session.verify = client.ca_bundle
     if client.client_cert:
         session.cert = client.client_cert
     if client.proxy:
@@ -83,10 +82,10 @@ def debian_session(mirror: str) -> requests.Session:
     for scheme in ("http", "https"):
         key = f"Acquire::{scheme}::Proxy"
         proxy = settings.get(f"{key}::{host}") or settings.get(key)
-        if proxy == "DIRECT":
+        if proxy:
+            # apt's own setting goes before the environment's, which requests would prefer.
             session.trust_env = False
-        elif proxy:
-            session.proxies[scheme] = proxy
+            session.proxies.update({} if proxy == "DIRECT" else {scheme: proxy})
     if bundle := settings.get("Acquire::https::CaInfo") or settings.get("Acquire::https::CAInfo"):
         session.verify = bundle
     if parts.username:

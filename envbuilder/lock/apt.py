@@ -22,6 +22,8 @@ from envbuilder.lock.client import redact
 KEYRING = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
 # The client's settings that say how a mirror is reached, and whether an old snapshot of it may serve.
 _TAKEN = re.compile(r"^Acquire::(https?|Retries|ForceIPv[46]|Check-Valid-Until|Check-Date|Max-ValidTime)\b")
+# How long a mirror is waited for, unless the client's own settings say otherwise (apt's defaults come to minutes).
+_PATIENCE = ('Acquire::http::Timeout "15";', 'Acquire::https::Timeout "15";', 'Acquire::Retries "2";')
 _URI_LINE = re.compile(r"^'(?P<uri>[^']+)' (?P<file>\S+) (?P<size>\d+) SHA256:(?P<sha256>[0-9a-f]{64})$")
 _UNVERIFIED = re.compile(r"NO_PUBKEY|not signed|BADSIG|EXPKEYSIG|signatures? (was|were) invalid|couldn't be verified")
 
@@ -67,7 +69,7 @@ class PrivateApt:
         ):
             (folder / name).mkdir(parents=True, exist_ok=True)
         (folder / "status").touch()
-        write_text(folder / "apt.conf", "\n".join([*_reaching(), *self._settings()]) + "\n")
+        write_text(folder / "apt.conf", "\n".join([*_PATIENCE, *_reaching(), *self._settings()]) + "\n")
         self._sources(None)
 
     def update(self) -> None:

@@ -35,6 +35,8 @@ _UV_PASSES = (
 )
 _SYSTEM = Path("/etc")
 _PIP_SECTIONS = ("global", "install")
+# Debian and its kin; Fedora and its kin.
+_SYSTEM_BUNDLES = ("/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt")
 _CREDENTIALS = re.compile(r"(?<=//)[^/@\s]+@")
 
 
@@ -78,6 +80,14 @@ def python_client() -> PythonClient:
         client_cert=env.get("SSL_CLIENT_CERT") or pip.get("client-cert"),
         insecure_hosts=tuple(hosts),
     )
+
+
+def ca_bundle() -> str | None:
+    """The certificates this host trusts: what pip or uv is told, else the system's; None where there are none."""
+    for path in (python_client().ca_bundle, *_SYSTEM_BUNDLES):
+        if path and Path(path).is_file():
+            return path
+    return None
 
 
 def redact(text: str) -> str:
