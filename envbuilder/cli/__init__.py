@@ -26,6 +26,7 @@ COMMANDS = {
     "lint": ("envbuilder.cli.lint", "Find faults in Dockerfiles, requirements, environments, scripts and locks."),
     "explain": ("envbuilder.cli.explain", "Name the cause and the cure of what a log shows."),
     "compat": ("envbuilder.cli.compat", "Tell which builds run on a card, and what to take instead of what cannot."),
+    "patch": ("envbuilder.cli.patch", "Change verl's source for an old card, and list or prove every site."),
     "data": ("envbuilder.cli.data", "Turn a data set into the Parquet that verl trains on."),
     "model": ("envbuilder.cli.model", "Get a model at a pinned revision, or check a model folder."),
     "plan": ("envbuilder.cli.plan", "Plan a PPO step's memory on a card: does it fit, what to change first."),

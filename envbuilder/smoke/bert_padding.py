@@ -1,7 +1,8 @@
 """The four functions verl takes from ``flash_attn.bert_padding``, in plain torch.
 
 They move the tokens that count out of a padded batch and back again. ``adapt.install`` serves this module under that
-name, because verl imports it without condition on CUDA and flash-attn does not build for old cards.
+name, because verl imports it without condition on CUDA and flash-attn does not build for old cards; the codemod of
+``envbuilder patch`` puts a copy into verl. It imports nothing but torch.
 """
 
 from __future__ import annotations
@@ -12,8 +13,6 @@ import torch
 import torch.nn.functional as functional
 from torch import Tensor
 
-from envbuilder.errors import InputError
-
 # The two patterns verl uses: a batch [batch, length, ...] as one row of tokens; the same for [axis, batch, length].
 _PATTERNS: dict[str, Callable[[Tensor], Tensor]] = {
     "b s ... -> (b s) ...": lambda t: t.flatten(0, 1),
@@ -22,11 +21,9 @@ _PATTERNS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def rearrange(tensor: Tensor, pattern: str) -> Tensor:
-    """einops' ``rearrange`` for the two patterns verl gives it. Raises InputError for any other."""
+    """einops' ``rearrange`` for the two patterns verl gives it. Raises ValueError for any other."""
     if pattern not in _PATTERNS:
-        raise InputError(
-            f"rearrange knows no pattern {pattern!r}", cure=f"Known: {', '.join(map(repr, _PATTERNS))}. einops has all."
-        )
+        raise ValueError(f"rearrange knows {', '.join(map(repr, _PATTERNS))} only, not {pattern!r}: use einops")
     return _PATTERNS[pattern](tensor)
 
 
