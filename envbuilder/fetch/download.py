@@ -59,10 +59,10 @@ class Location:
 
 def download(
     item: Item, location: Location, advance: Callable[[int], None], stopping: Callable[[], bool] = lambda: False
-) -> Path:
-    """Fetch ``item`` unless it is there; its path in the cache. Nothing unverified ever gets that name.
+) -> int:
+    """Have ``item`` in the cache; the bytes that came for it now. Nothing unverified ever gets its name there.
 
-    ``advance`` is told of bytes that came or were there, and with a negative number of bytes thrown away.
+    ``advance`` is told of bytes that came or were there, and with a negative number of bytes that no longer count.
     Raises IntegrityError naming host and file when the bytes are not the lock's, SourceError when the host does not
     serve the file, HostError when it cannot be stored, Stopped when ``stopping`` says so.
     """
@@ -73,12 +73,12 @@ def download(
         with _one_at_a_time(item, stopping):
             if is_there(item):
                 advance(path.stat().st_size)
-                return path
-            _Download(item, location, advance, stopping).run()
+                return 0
+            came = _Download(item, location, advance, stopping).run()
             partial_of(item).replace(path)
             # Builds link to it: nobody is to write to it by mistake.
             path.chmod(0o444)
-            return path
+            return came
     except OSError as error:
         full = error.errno in _FULL
         raise HostError(
@@ -119,24 +119,28 @@ class _Download:
         self._stopping = stopping
         self._path = partial_of(item)
         self._have = 0
+        self._came = 0
         self._hash = hashlib.new(item.algorithm, usedforsecurity=False)
 
-    def run(self) -> None:
+    def run(self) -> int:
         with self._path.open("a+b") as stream:
-            self._take_up(stream)
-            earlier = self._have > 0
             try:
-                self._receive_all(stream)
-            except IntegrityError:
-                self._start_over(stream)
-                if not earlier:
-                    raise
-                # What an earlier run left behind may be what is wrong: once more from the start.
-                try:
-                    self._receive_all(stream)
-                except IntegrityError:
-                    self._start_over(stream)
-                    raise
+                self._take_up(stream)
+                self._verified(stream, again=self._have > 0)
+            except BaseException:
+                self._advance(-self._have)
+                raise
+        return self._came
+
+    def _verified(self, stream: IO[bytes], again: bool) -> None:
+        """Receive all; ``again``: what an earlier run left may be what is wrong, so try once more from the start."""
+        try:
+            self._receive_all(stream)
+        except IntegrityError:
+            self._start_over(stream)
+            if not again:
+                raise
+            self._verified(stream, again=False)
 
     def _take_up(self, stream: IO[bytes]) -> None:
         """Hash what an earlier run has left."""
@@ -235,6 +239,7 @@ class _Download:
             if self._have + len(chunk) > bound:
                 raise self._wrong(f"is longer there than {bound} bytes")
             stream.write(chunk)
+            self._came += len(chunk)
             self._count(chunk)
         stream.flush()
 

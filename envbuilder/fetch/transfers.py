@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 
 from envbuilder.errors import SourceError
-from envbuilder.fetch.cache import Item, partial_of
+from envbuilder.fetch.cache import Item
 from envbuilder.fetch.download import Location, Stopped, download
 from envbuilder.report.progress import Progress
 
@@ -19,24 +19,20 @@ def fetch_items(items: Sequence[Item], locations: Mapping[str, Location], progre
     """Download ``items`` from ``locations`` (by hex digest); the bytes that came. The first fault stops them all."""
     hosts = ", ".join(sorted({locations[item.hex].host for item in items}))
     total = sum(item.size or 0 for item in items)
-    kept = sum(partial_of(item).stat().st_size for item in items if partial_of(item).is_file())
     progress.stage(f"fetching {len(items)} files, {total / 1e9:.2f} GB, from {hosts}")
     counter = _Counter(progress, total)
     stop = threading.Event()
 
-    def one(item: Item) -> None:
+    def one(item: Item) -> int:
         progress.item(item.label)
         first = locations[item.hex]
         *others, last = [first, *first.then]
         for location in others:
             try:
-                download(item, location, counter.add, stop.is_set)
-                break
+                return download(item, location, counter.add, stop.is_set)
             except SourceError as error:
                 progress.log(f"{error.message}; trying the next address")
-        else:
-            download(item, last, counter.add, stop.is_set)
-        progress.log(f"{item.filename} {item.digest}")
+        return download(item, last, counter.add, stop.is_set)
 
     # The largest first, so that none of them is what everything waits for in the end.
     order = sorted(items, key=lambda item: -(item.size or 0))
@@ -50,7 +46,7 @@ def fetch_items(items: Sequence[Item], locations: Mapping[str, Location], progre
     faults = [error for future in done if (error := future.exception()) and not isinstance(error, Stopped)]
     if faults:
         raise faults[0]
-    return max(0, counter.done - kept)
+    return sum(future.result() for future in futures)
 
 
 class _Counter:
@@ -60,9 +56,9 @@ class _Counter:
         self._progress = progress
         self._total = total
         self._lock = threading.Lock()
-        self.done = 0
+        self._done = 0
 
     def add(self, count: int) -> None:
         with self._lock:
-            self.done += count
-            self._progress.advance(self.done, self._total)
+            self._done += count
+            self._progress.advance(self._done, self._total)

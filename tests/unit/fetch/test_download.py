@@ -76,9 +76,10 @@ def assert_nothing_kept(item: Item) -> None:
 def test_a_file_comes_whole_and_only_once(at: Callable[..., Location], size: int | None) -> None:
     seen: list[str | None] = []
     item, location, counts = item_of(size=size), at(ranged(BYTES, seen)), []
-    assert download(item, location, counts.append).read_bytes() == BYTES
+    assert download(item, location, counts.append) == len(BYTES)
+    assert path_of(item).read_bytes() == BYTES
     assert sum(counts) == len(BYTES)
-    assert download(item, location, counts.append) == path_of(item)
+    assert download(item, location, counts.append) == 0
     assert seen == [None]
     assert not partial_of(item).exists()
 
@@ -87,11 +88,12 @@ def test_an_interrupted_file_goes_on_where_it_stopped(at: Callable[..., Location
     seen: list[str | None] = []
     item, location, came = item_of(), at(ranged(BYTES, seen)), []
     with pytest.raises(Stopped):
-        download(item, location, came.append, lambda: sum(came) > 0)
+        download(item, location, came.append, lambda: len(came) > 0)
     kept = partial_of(item).stat().st_size
     assert 0 < kept < len(BYTES)
     assert not path_of(item).exists()
-    download(item, location, ignore)
+    assert sum(came) == 0
+    assert download(item, location, ignore) == len(BYTES) - kept
     assert seen == [None, f"bytes={kept}-"]
     assert path_of(item).read_bytes() == BYTES
 
@@ -231,7 +233,7 @@ def test_what_is_not_served_is_a_source_error(at: Callable[..., Location], statu
 
 def test_a_passing_fault_of_the_server_is_tried_again(at: Callable[..., Location]) -> None:
     answers = iter([Response(status=503), Response(status=503), Response(BYTES)])
-    assert download(item_of(), at(lambda _: next(answers)), ignore).read_bytes() == BYTES
+    assert download(item_of(), at(lambda _: next(answers)), ignore) == len(BYTES)
 
 
 def test_a_host_that_is_not_there_is_named_without_its_password() -> None:
@@ -244,7 +246,7 @@ def test_a_host_that_is_not_there_is_named_without_its_password() -> None:
 def test_a_local_mirror_serves_too(tmp_path: Path) -> None:
     (tmp_path / "a file.whl").write_bytes(BYTES)
     location = Location((tmp_path / "a file.whl").as_uri(), new_session(), "lock anew")
-    assert download(item_of(), location, ignore).read_bytes() == BYTES
+    assert download(item_of(), location, ignore) == len(BYTES)
     with pytest.raises(SourceError, match="no longer serves"):
         download(item_of(b"other"), Location((tmp_path / "no").as_uri(), new_session(), "x"), ignore)
 
@@ -272,7 +274,8 @@ def test_a_full_disk_is_said_and_what_came_is_kept(at: Callable[..., Location]) 
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
     assert not path_of(item).exists()
-    assert download(item, location, ignore).read_bytes() == BYTES
+    assert 0 < download(item, location, ignore) < len(BYTES)
+    assert path_of(item).read_bytes() == BYTES
     assert seen[1] is not None
 
 
