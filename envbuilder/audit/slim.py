@@ -121,7 +121,7 @@ def slim_tree(root: Path, card: Arch, progress: Progress | None = None) -> SlimR
     for record in records:
         _slim_package(root, record, card, done, progress)
     result = SlimRecord(card.sm, tuple(done[path] for path in sorted(done)))
-    if result.files:
+    if result.files and result != earlier:
         write_text(root / RECORD_NAME, result.to_json())
     return result
 

@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     help="auto: a Docker daemon that answers, else buildah.",
 )
 @click.option("--no-cache", is_flag=True, help="Build every layer anew.")
+@click.option("--slim", is_flag=True, help="Blank device code that the stack's card can never run (another image).")
 @click.option("--json", "as_json", is_flag=True, help="Print the build record.")
-def command(stack: str, target: str, engine: str, no_cache: bool, as_json: bool) -> None:
+def command(stack: str, target: str, engine: str, no_cache: bool, slim: bool, as_json: bool) -> None:
     """Build the image of STACK out of its lock: fetched and verified first, then built without network.
 
     The same lock gives the same digest with the same engine. The log and the record lie in ./build.
@@ -32,17 +33,20 @@ def command(stack: str, target: str, engine: str, no_cache: bool, as_json: bool)
     Example:
       envbuilder build p40-debian
       envbuilder build p40-debian --target devel
+      envbuilder build p40-debian --slim
     """
     import json
 
-    record, path = build(stack, target, engine, no_cache)
+    record, path = build(stack, target, engine, no_cache, slim=slim)
     if as_json:
         click.echo(json.dumps(record, indent=2, ensure_ascii=False))
     else:
         show(record, path)
 
 
-def build(stack: str, target: str, engine: str, no_cache: bool = False) -> tuple[dict[str, Any], Path]:
+def build(
+    stack: str, target: str, engine: str, no_cache: bool = False, *, slim: bool = False
+) -> tuple[dict[str, Any], Path]:
     """Build with progress on the terminal and the full log in a file; the record and where it was written."""
     from envbuilder.cli.progress import TerminalProgress
     from envbuilder.image.building import build_stack
@@ -59,7 +63,7 @@ def build(stack: str, target: str, engine: str, no_cache: bool = False) -> tuple
     with log.open("w", encoding="utf-8") as stream:
         try:
             with TerminalProgress(stream) as progress:
-                built = build_stack(loaded, gpu, lock, chosen, progress, target=target, cache=not no_cache)
+                built = build_stack(loaded, gpu, lock, chosen, progress, target=target, cache=not no_cache, slim=slim)
         except BaseException:
             click.echo(f"full log: {log}", err=True)
             raise

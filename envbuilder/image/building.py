@@ -23,6 +23,7 @@ from envbuilder.image.engine import BuildRequest, Engine, ImageInfo
 from envbuilder.image.names import image_tag
 from envbuilder.image.rootfs import rootfs
 from envbuilder.image.scratch import scratch
+from envbuilder.image.slimming import SLIM_LABEL, slim_digest, slim_source
 from envbuilder.image.uv_version import uv_version
 from envbuilder.lock.model import Lock
 from envbuilder.render.dockerfile import dockerfile
@@ -49,6 +50,7 @@ class Built:
     anew: bool
     seconds: float
     audit: Mapping[str, Any] | None = None
+    slim: bool = False
 
 
 def build_stack(
@@ -60,39 +62,50 @@ def build_stack(
     *,
     target: str = "runtime",
     cache: bool = True,
+    slim: bool = False,
 ) -> Built:
     """Build the image of ``stack`` unless it is there. Another build of the same image is waited for.
+
+    ``slim`` blanks device code that the stack's card can never run, in an image of its own name.
 
     Raises SourceError and IntegrityError as fetching does, HostError (no mmdebstrap, too little space), BuildError:
     a step failed, or the image's CUDA code cannot run on the card.
     """
     if target not in TARGETS:
         raise InputError(f"there is no target {target!r}", cure=f"One of: {', '.join(TARGETS)}.")
+    if slim and not stack.debian:
+        raise InputError(
+            f"{stack.name} has no Debian base, and only such an image can be built slim",
+            cure="Build it without --slim, then slim its environment: envbuilder slim DIR --gpu CARD",
+        )
     started = time.monotonic()
-    tag = image_tag(stack.name, target)
+    tag = image_tag(stack.name, target, slim=slim)
     with _alone(tag, progress), scratch() as folder:
         context = folder / "context"
-        text, inputs = _lay_out(context, stack, gpu, lock)
+        text, inputs = _lay_out(context, stack, gpu, lock, slim=slim)
         there = engine.image(tag) if cache else None
         if there and there.labels.get(INPUTS_LABEL) == inputs and passed(there.labels):
-            return Built(there, target, inputs, False, time.monotonic() - started)
+            return Built(there, target, inputs, False, time.monotonic() - started, slim=slim)
         request = BuildRequest(
             dockerfile=folder / "Dockerfile",
             context=context,
             target=target,
             tag=tag,
             source_date_epoch=stack.source_date_epoch,
-            labels={INPUTS_LABEL: inputs},
+            labels={INPUTS_LABEL: inputs, **({SLIM_LABEL: gpu.sm} if slim else {})},
             cache=cache,
         )
         request.dockerfile.write_text(text, encoding="utf-8")
         if stack.debian:
             request = _fetched(request, folder, stack, lock, engine, progress, target)
+            if slim:
+                for layer in (folder / "wheels").iterdir():
+                    slim_source(layer / "slim")
         else:
             # Its Dockerfile is also built by hand, so its steps fetch for themselves, held against the lock.
             request = replace(request, network=True, secrets=ca_bundle())
         image, audit = build_audited(engine, request, gpu, progress)
-        return Built(image, target, inputs, True, time.monotonic() - started, audit)
+        return Built(image, target, inputs, True, time.monotonic() - started, audit, slim)
 
 
 def current_image(stack: Stack, gpu: GpuProfile, lock: Lock, engine: Engine, target: str = "runtime") -> bool:
@@ -104,12 +117,12 @@ def current_image(stack: Stack, gpu: GpuProfile, lock: Lock, engine: Engine, tar
         return there.labels.get(INPUTS_LABEL) == _lay_out(folder / "context", stack, gpu, lock)[1]
 
 
-def _lay_out(context: Path, stack: Stack, gpu: GpuProfile, lock: Lock) -> tuple[str, str]:
+def _lay_out(context: Path, stack: Stack, gpu: GpuProfile, lock: Lock, *, slim: bool = False) -> tuple[str, str]:
     """Put envbuilder's own files and the lock's into ``context``; the Dockerfile's text and the digest of it all."""
     own_files(context, stack, gpu, lock)
     if stack.conda:
         lock_files(context, stack.name)
-    text = dockerfile(stack, gpu, lock)
+    text = dockerfile(stack, gpu, lock, slim_digest() if slim else "")
     parts = {"dockerfile": text, "uv": uv_version()}
     for path in sorted(p for p in context.rglob("*") if p.is_file()):
         parts[str(path.relative_to(context))] = path.read_text(encoding="utf-8")

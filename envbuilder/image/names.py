@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 
-def image_tag(stack: str, target: str = "runtime") -> str:
-    """The name under which ``build`` stores the image of a stack: ``localhost/envbuilder/p40-debian:runtime``."""
-    return f"localhost/envbuilder/{stack}:{target}"
+def image_tag(stack: str, target: str = "runtime", *, slim: bool = False) -> str:
+    """The name under which ``build`` stores the image of a stack: ``localhost/envbuilder/p40-debian:runtime``.
+
+    A slim image is another image: ``...:runtime-slim``.
+    """
+    return f"localhost/envbuilder/{stack}:{target}{'-slim' if slim else ''}"

@@ -24,9 +24,9 @@ def build_folder() -> Path:
     return data.project_root() / "build"
 
 
-def record_path(stack: str, target: str) -> Path:
+def record_path(stack: str, target: str, *, slim: bool = False) -> Path:
     """The record of the last build of a stack's target."""
-    return build_folder() / f"{stack}-{target}.json"
+    return build_folder() / f"{stack}-{target}{'-slim' if slim else ''}.json"
 
 
 def log_path(stack: str, target: str) -> Path:
@@ -42,6 +42,7 @@ def build_record(built: Built, lock: Lock, engine: Engine, log: Path | None) -> 
         "schema": SCHEMA,
         "stack": lock.stack,
         "target": built.target,
+        "slim": built.slim,
         "image": built.image.reference,
         "digest": built.image.digest,
         "id": built.image.id,
@@ -61,7 +62,7 @@ def build_record(built: Built, lock: Lock, engine: Engine, log: Path | None) -> 
 
 def write_record(record: dict[str, Any]) -> Path:
     """Write the record to its place, whole or not at all; the record of the build that made the image stays."""
-    path = record_path(record["stack"], record["target"])
+    path = record_path(record["stack"], record["target"], slim=record["slim"])
     if not record["built"] and path.is_file():
         return path
     write_text(path, json.dumps(record, indent=2, ensure_ascii=False) + "\n")

@@ -15,8 +15,11 @@ from envbuilder.stack.gpu import GpuProfile
 from envbuilder.stack.model import Stack
 
 
-def dockerfile(stack: Stack, gpu: GpuProfile, lock: Lock) -> str:
-    """The text of the stack's Dockerfile: the same bytes for the same stack, card and lock."""
+def dockerfile(stack: Stack, gpu: GpuProfile, lock: Lock, slim: str = "") -> str:
+    """The text of the stack's Dockerfile: the same bytes for the same stack, card and lock.
+
+    ``slim`` is the digest of what blanks code for other cards, for a slim image; only a Debian base can have one.
+    """
     if stack.conda is None:
         devel = tuple(deb for deb in lock.debs if deb.target == "devel")
         return render(
@@ -27,6 +30,7 @@ def dockerfile(stack: Stack, gpu: GpuProfile, lock: Lock) -> str:
             devel_debs=devel,
             devel_digest=debs_digest(devel),
             labels=labels(stack, gpu, lock),
+            slim=slim,
         )
     table = toml.load(Path(__file__).with_name("conda_image.toml"))
     return render(

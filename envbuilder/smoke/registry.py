@@ -7,10 +7,24 @@ from collections.abc import Sequence
 
 from envbuilder.errors import InputError
 from envbuilder.smoke.check import Spec
-from envbuilder.smoke.checks import apex, generate, guard, host, imports, memory, nccl, numerics, ppo, soak, trainer
+from envbuilder.smoke.checks import (
+    apex,
+    generate,
+    guard,
+    host,
+    imports,
+    memory,
+    nccl,
+    numerics,
+    ppo,
+    slim,
+    soak,
+    trainer,
+)
 
 CHECKS: tuple[Spec, ...] = (
     imports.IMPORTS,
+    slim.SLIM,
     *host.HOST,
     guard.GUARD,
     numerics.MATMUL,
