@@ -33,7 +33,7 @@ def new_session() -> requests.Session:
     session.verify = ca_bundle() or True
     retry = Retry(
         total=None,
-        connect=3,
+        connect=2,
         read=2,
         status=4,
         other=0,

@@ -4,11 +4,16 @@ import os
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 from pytest_httpserver import HTTPServer
 
 from envbuilder.lock import apt
 from tests.debian_mirror import KEYRING, DebianMirror
 from tests.python_index import Index
+
+# How long an example takes says more of the machine's other work than of the code.
+settings.register_profile("unhurried", deadline=None)
+settings.load_profile("unhurried")
 
 
 @pytest.fixture

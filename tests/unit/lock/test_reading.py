@@ -20,6 +20,7 @@ from envbuilder.stack.model import Stack
 
 LOCKS = builtin_root() / "locks"
 SHA = "0123456789abcdef" * 4
+P40_DEBIAN = load_stack("p40-debian")[0]
 names = st.from_regex(r"[a-z0-9][a-z0-9-]{0,12}", fullmatch=True)
 digests = st.text("0123456789abcdef", min_size=64, max_size=64)
 python_artifacts = st.builds(
@@ -48,7 +49,7 @@ debs = st.builds(
 
 @pytest.fixture
 def stack() -> Stack:
-    return load_stack("p40-debian")[0]
+    return P40_DEBIAN
 
 
 @pytest.fixture
@@ -115,11 +116,10 @@ def test_a_stack_without_a_lock_says_how_to_make_one(stack: Stack) -> None:
 
 @given(artifacts=st.lists(python_artifacts, unique_by=lambda a: a.name, max_size=6))
 def test_requirements_are_read_as_written(artifacts: list[PythonArtifact]) -> None:
-    stack = load_stack("p40-debian")[0]
-    text = requirements_text(stack, tuple(artifacts))
-    check_seal(text, "f", stack.name)
+    text = requirements_text(P40_DEBIAN, tuple(artifacts))
+    check_seal(text, "f", P40_DEBIAN.name)
     assert parse_requirements(text, "f") == tuple(sorted(artifacts, key=lambda a: a.name))
-    assert text == requirements_text(stack, tuple(reversed(artifacts)))
+    assert text == requirements_text(P40_DEBIAN, tuple(reversed(artifacts)))
 
 
 @given(packages=st.lists(debs, unique_by=lambda d: (d.target, d.name), max_size=6))
