@@ -66,14 +66,11 @@ class _Reader:
         for command in commands:
             name = command.cmd.lower()
             if name not in _INSTRUCTIONS:
-                self.recipe.hits.append(
-                    Hit(
-                        "dockerfile-unparsable",
-                        command.start_line,
-                        (command.original.splitlines()[0][:120],),
-                        {"message": f"unknown instruction: {command.cmd}"},
-                    )
-                )
+                # One is enough: what follows an instruction nobody knows is often no Dockerfile at all.
+                if not any(hit.rule == "dockerfile-unparsable" for hit in self.recipe.hits):
+                    shown = command.original.splitlines()[0][:120] if command.original else command.cmd
+                    values = {"message": f"unknown instruction: {command.cmd}"}
+                    self.recipe.hits.append(Hit("dockerfile-unparsable", command.start_line, (shown,), values))
                 continue
             handler = getattr(self, f"on_{name}", None)
             if handler:

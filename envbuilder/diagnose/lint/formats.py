@@ -33,7 +33,8 @@ TITLES = {
 }  # fmt: skip
 
 _BY_NAME: tuple[tuple[str, str], ...] = (
-    (r"(^|.*[._-])(dockerfile|containerfile)([._-].*)?$", "dockerfile"),
+    (r".*\.(dockerignore|py|md|rst|log|j2|jinja2?|tmpl|tpl|html|bak|orig)$", ""),
+    (r"(.*[._-])?(dockerfile|containerfile)([._-][^.]*|\.[\w-]+)?$", "dockerfile"),
     (r".*conda-lock.*\.ya?ml$", "conda-lock"),
     (r"(.*[._-])?environment.*\.ya?ml$", "environment"),
     (r"(.*[._-])?(docker-)?compose.*\.ya?ml$", "compose"),

@@ -74,6 +74,7 @@ class _Walk:
     def __init__(self, first_line: int) -> None:
         self.first = first_line
         self.cwd = ""
+        self.behind: list[tuple[str, int]] = []
 
     def line(self, node: Any) -> int:
         return int(node.start_point[0]) + self.first
@@ -89,10 +90,14 @@ class _Walk:
         elif kind == "variable_assignment":
             yield self.assignment(node, exported=False)
         elif kind == "redirected_statement":
-            inner = [_redirect(child) for child in node.children if child.type == "file_redirect"]
+            found = [child for child in node.children if child.type == "file_redirect"]
+            inner = [_redirect(child) for child in found]
+            # The grammar counts the words behind a redirection to it; for the shell they are arguments.
+            self.behind = [(_word(w), self.line(w)) for child in found for w in _targets(child)[1:]]
             for child in node.children:
                 if child.type in _BODIES or child.type in ("command", "declaration_command"):
                     yield from self.body(child, depth + 1, inner)
+            self.behind = []
         elif kind in _BODIES:
             before = self.cwd
             for child in node.children:
@@ -124,6 +129,8 @@ class _Walk:
                 lines.append(self.line(child))
         if not argv:
             return
+        argv += [word for word, _ in self.behind]
+        lines += [line for _, line in self.behind]
         if argv[0] == "cd" and len(argv) > 1:
             self.cwd = argv[1] if argv[1].startswith(("/", "$", "~")) else f"{self.cwd}/{argv[1]}".lstrip("/")
         script = _inner_script(argv)
@@ -178,10 +185,13 @@ def _word(node: Any) -> str:
     return _text(node)
 
 
+def _targets(node: Any) -> list[Any]:
+    return [child for child in node.children if child.is_named and child.type != "file_descriptor"]
+
+
 def _redirect(node: Any) -> str:
     operator = next((_text(c) for c in node.children if not c.is_named), ">")
-    target = "".join(_word(c) for c in node.children if c.is_named and c.type != "file_descriptor")
-    return f"{operator}{target}"
+    return operator + "".join(_word(target) for target in _targets(node)[:1])
 
 
 def _inner_script(argv: list[str]) -> str | None:

@@ -66,7 +66,7 @@ def toml_document(text: str) -> dict[str, Any]:
 
     try:
         return tomli.loads(text)
-    except tomli.TOMLDecodeError as error:
+    except (tomli.TOMLDecodeError, RecursionError) as error:
         line = re.search(r"line (\d+)", str(error))
         raise UnreadableError(str(error), int(line.group(1)) if line else None) from None
 

@@ -81,7 +81,8 @@ def builds_extension(steps: list[Step], step: Step) -> bool:
 
 def _apex(recipe: Recipe, steps: list[Step], position: int, step: Step) -> Iterator[Hit]:
     for requirement in step.requirements:
-        if requirement.name == "apex" and not requirement.url and not requirement.conda and step.tool == "pip":
+        by_name = requirement.name == "apex" and not requirement.url and not requirement.conda
+        if by_name and step.tool == "pip" and "no-index" not in step.flags:
             yield Hit("apex-from-default-index", requirement.line, (requirement.raw,))
     source = apex_source(steps, step)
     if source is None:
@@ -94,10 +95,9 @@ def _apex(recipe: Recipe, steps: list[Step], position: int, step: Step) -> Itera
     torch = _torch_of(steps)
     clone = next((c for c in _clones(steps).values() if is_apex_address(c.options["url"][0])), None)
     line = clone.line if clone and clone.line <= step.line else step.line
-    if not ref:
-        named = next((r for r in step.requirements if is_apex_address(r.url)), None)
+    named = next((r for r in step.requirements if is_apex_address(r.url)), None)
+    if not ref and (clone or named):
         yield Hit("apex-unpinned", named.line if named else line, (_first(clone.text) if clone else _first(text),))
-        return
     tag = numbers(ref) if re.fullmatch(r"v?\d\d\.\d\d(\.\d+)?", ref) else ()
     values = {"tag": ref, "torch": torch.number if torch else ""}
     if tag and tag < (25, 1) and torch and numbers(torch.number) >= (2, 6):

@@ -1,0 +1,4 @@
+ARG CUDA_VERSION=11.8.0
+FROM ubuntu:22.04
+ARG CUDA_VERSION
+RUN echo "built for $CUDA_VERSION" > /etc/stack
