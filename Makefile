@@ -9,7 +9,7 @@ RELOCK = $(COMPILE) --python-version 3.10
 # The second environment: what the image of p40-debian holds, by its own lock, and pytest.
 SMOKE := .smoke-venv
 
-.PHONY: image e2e test lint unit smoke schema relock-tools clean
+.PHONY: image e2e test lint unit smoke bench schema relock-tools clean
 
 test: lint unit smoke
 
@@ -47,6 +47,10 @@ $(SMOKE)/.ready: $(VENV)/.ready locks/p40-debian.requirements.txt requirements/s
 
 smoke: $(SMOKE)/.ready
 	PYTHONPATH=$(CURDIR) $(SMOKE)/bin/python -m pytest tests/smoke -m "not e2e"
+
+# Times and ratios, measured side by side in one run; nothing here passes or fails.
+bench: $(VENV)/.ready
+	$(BIN)/python -m benchmarks.bench_lock
 
 # The JSON Schemas that editors read, made from the models.
 schema: $(VENV)/.ready

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import date
+from importlib.metadata import version
 from pathlib import Path
 
 from envbuilder import data
@@ -18,13 +19,15 @@ from envbuilder.lock.conda_inputs import stack_inputs
 from envbuilder.lock.conda_solvers import find_solver
 from envbuilder.lock.debian import lock_debian
 from envbuilder.lock.images import lock_images
+from envbuilder.lock.memory import channels_state, remembered
 from envbuilder.lock.mirrors import Mirrors, mirrors_of
 from envbuilder.lock.model import GitArtifact, Lock
-from envbuilder.lock.python import lock_python, missing_groups
+from envbuilder.lock.python import index_files, lock_python, missing_groups
 from envbuilder.lock.reading import REQUIREMENTS, SOURCES, load_lock, lock_folder
 from envbuilder.lock.references import references_of
 from envbuilder.lock.requirements_file import requirements_text
 from envbuilder.lock.sources_file import Sources, sources_text
+from envbuilder.lock.suites import base_glibc
 from envbuilder.report.progress import Progress
 from envbuilder.stack.model import Stack
 from envbuilder.stack.settings import Settings, load_settings
@@ -108,17 +111,26 @@ class _Halves:
         return [half for half, names in ((self._python, self._moving()), (self._conda, self._moving_conda())) if names]
 
     def _python(self) -> dict[str, str]:
-        known = {a.sha256: a.size for a in self.before.python if a.size is not None} if self.before else {}
-        moving = self._moving()
-        artifacts = lock_python(
-            self.stack,
-            python_client(),
-            offline=self.wish.offline,
-            sizes=known,
-            mirrors=self._mirrors(),
-            keep=[a for a in self.before.python if a.name not in moving] if self.before and moving else (),
-        )
-        return {f"{self.stack.name}{REQUIREMENTS}": requirements_text(self.stack, artifacts)}
+        stack, client, moving = self.stack, python_client(), self._moving()
+        found = index_files(stack, offline=self.wish.offline, mirrors=self._mirrors())
+
+        def resolve() -> str:
+            known = {a.sha256: a.size for a in self.before.python if a.size is not None} if self.before else {}
+            keep = [a for a in self.before.python if a.name not in moving] if self.before and moving else ()
+            artifacts = lock_python(stack, client, offline=self.wish.offline, sizes=known, keep=keep, found=found)
+            return requirements_text(stack, artifacts)
+
+        question = {
+            "python": stack.python.model_dump(mode="json", include={"version", "cutoff"}),
+            "pins": {name: [pin.version, pin.index, pin.group] for name, pin in stack.python.packages.items()},
+            "glibc": base_glibc(stack),
+            "files": {name: file.model_dump(mode="json") for name, file in found.files.items()},
+            "lacking": sorted(found.lacking),
+            "index": client.index,
+            "uv": version("uv"),
+        }
+        text = resolve() if moving else remembered(question, stack.name, resolve)
+        return {f"{stack.name}{REQUIREMENTS}": text}
 
     def _sources(self) -> dict[str, str]:
         stack, wish = self.stack, self.wish
@@ -152,8 +164,21 @@ class _Halves:
             update=self._moving_conda(),
         )
         existing = folder / inputs.lock_name if folder and options.update else None
+        first = [addresses[0] for addresses in options.mirrors.values()]
+        state = None if options.update or options.offline else channels_state(first)
+        question = {
+            "environment": inputs.environment_text(),
+            "virtual": inputs.virtual_text(),
+            "channels": state,
+            "solver": str(options.solver),
+            "versions": [version("conda-lock"), version("py-rattler")],
+        }
+
+        def solve() -> str:
+            return lock_conda(self.stack, inputs, existing, options, self.progress)
+
         return {
-            inputs.lock_name: lock_conda(self.stack, inputs, existing, options, self.progress),
+            inputs.lock_name: solve() if state is None else remembered(question, self.stack.name, solve),
             inputs.environment_name: inputs.environment_text(),
             inputs.virtual_name: inputs.virtual_text(),
         }

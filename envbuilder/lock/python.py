@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from datetime import date
 from functools import cache
 from pathlib import Path
@@ -40,16 +41,18 @@ def lock_python(
     sizes: Mapping[str, int] | None = None,
     mirrors: Mirrors | None = None,
     keep: Iterable[PythonArtifact] = (),
+    found: IndexFiles | None = None,
 ) -> tuple[PythonArtifact, ...]:
     """Resolve the stack's Python requirements and choose one file for each package.
 
     ``cutoff`` replaces the stack's. ``sizes`` gives the bytes by SHA-256 for files whose size the index does not
-    say, ``mirrors`` where other indexes are looked for, ``keep`` files that stay at their version. An optional group
-    whose files can be found nowhere is left out: see ``missing_groups``. Raises InputError when the pins contradict
-    one another or a file has no SHA-256 or cannot be built.
+    say, ``mirrors`` where other indexes are looked for (or ``found`` what was found there), ``keep`` files that stay
+    at their version. An optional group whose files can be found nowhere is left out: see ``missing_groups``. Raises
+    InputError when the pins contradict one another or a file has no SHA-256 or cannot be built.
     """
     target = target_of(stack)
-    files, lacking = _index_files(stack, target, offline, mirrors or Mirrors())
+    found = found or index_files(stack, offline=offline, mirrors=mirrors or Mirrors())
+    files, lacking = found.files, found.lacking
     pins = {name: pin for name, pin in stack.python.packages.items() if pin.group not in lacking}
     kept = tuple(f"{artifact.name}=={artifact.version}" for artifact in keep)
 
@@ -93,10 +96,17 @@ def missing_groups(stack: Stack, artifacts: Iterable[PythonArtifact]) -> list[st
     return said
 
 
-def _index_files(
-    stack: Stack, target: Target, offline: bool, mirrors: Mirrors
-) -> tuple[dict[str, IndexFile], set[str]]:
-    """The files of the pins that name an index, by package; and the groups that cannot be locked."""
+@dataclass(frozen=True)
+class IndexFiles:
+    """What indexes beside the default one hold of a stack: files by package, and the groups that cannot be locked."""
+
+    files: Mapping[str, IndexFile]
+    lacking: frozenset[str]
+
+
+def index_files(stack: Stack, *, offline: bool, mirrors: Mirrors) -> IndexFiles:
+    """Look up the pins that name an index. Raises as ``find_file`` does, unless the pin belongs to a group."""
+    tags = python_tags(target_of(stack))
     files: dict[str, IndexFile] = {}
     lacking: set[str] = set()
     for name, pin in stack.python.packages.items():
@@ -104,12 +114,13 @@ def _index_files(
             continue
         index = index_named(pin.index, Place(f"stacks/{stack.name}.toml", field=f"python.packages.{name}.index"))
         try:
-            files[name] = find_file(index, Wanted(name, pin.version, python_tags(target)), mirrors, offline)
+            files[name] = find_file(index, Wanted(name, pin.version, tags), mirrors, offline)
         except SourceError:
             if pin.group is None:
                 raise
             lacking.add(pin.group)
-    return {name: f for name, f in files.items() if stack.python.packages[name].group not in lacking}, lacking
+    whole = {name: file for name, file in files.items() if stack.python.packages[name].group not in lacking}
+    return IndexFiles(whole, frozenset(lacking))
 
 
 def chosen(
