@@ -7,6 +7,9 @@ command writes goes below the current folder.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 
 from envbuilder.errors import HostError, InputError, Place
@@ -21,6 +24,25 @@ def builtin_root() -> Path:
     """
     packed = _PACKAGE / "_data"
     return packed if packed.is_dir() else _PACKAGE.parent
+
+
+_BESIDE: ContextVar[Path | None] = ContextVar("beside", default=None)
+
+
+@contextmanager
+def reading_from(folder: Path) -> Iterator[None]:
+    """Within it, stacks, locks and the like are looked for in ``folder`` first; writing goes where it always does."""
+    token = _BESIDE.set(folder)
+    try:
+        yield
+    finally:
+        _BESIDE.reset(token)
+
+
+def roots() -> tuple[Path, ...]:
+    """Where files are looked for, in order."""
+    beside = _BESIDE.get()
+    return (*([beside] if beside else []), project_root(), builtin_root())
 
 
 def project_root() -> Path:
@@ -56,8 +78,7 @@ def find(kind: str, filename: str) -> Path:
 
     Raises InputError, listing what there is, when neither has it.
     """
-    roots = (project_root(), builtin_root())
-    for root in roots:
+    for root in roots():
         path = root / kind / filename
         if path.is_file():
             return path
@@ -71,7 +92,7 @@ def find(kind: str, filename: str) -> Path:
 def names(kind: str, suffix: str) -> list[str]:
     """The names (file name without suffix) known in ``kind``, sorted."""
     found: set[str] = set()
-    for root in (project_root(), builtin_root()):
+    for root in roots():
         folder = root / kind
         if folder.is_dir():
             found.update(p.name.removesuffix(suffix) for p in folder.iterdir() if p.name.endswith(suffix))

@@ -16,6 +16,7 @@ COMMANDS = {
     "stacks": ("envbuilder.cli.stacks", "List the stacks, or explain every pin of one."),
     "lock": ("envbuilder.cli.lock", "Resolve a stack into exact files, by name, version, SHA-256 and size."),
     "fetch": ("envbuilder.cli.fetch", "Download every file of a lock, verified, resuming."),
+    "bundle": ("envbuilder.cli.bundle", "Pack everything a build needs into one file, for a host without a network."),
     "sources": ("envbuilder.cli.sources", "Ask every source a stack needs whether it answers from here."),
     "audit": ("envbuilder.cli.audit", "Tell which GPUs the CUDA code in files, wheels, folders and images runs on."),
     "render": ("envbuilder.cli.render", "Write Dockerfiles and environment files out of stacks and locks."),

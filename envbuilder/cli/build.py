@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import click
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 
 @click.command(name="build")
-@click.argument("stack")
+@click.argument("stack", required=False)
+@click.option(
+    "--bundle",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Build from this bundle: its stack, its lock, its files; no network is asked.",
+)
 @click.option(
     "--target", type=click.Choice(["runtime", "devel"]), default="runtime", help="devel adds the CUDA toolkit."
 )
@@ -24,7 +27,15 @@ if TYPE_CHECKING:
 @click.option("--no-cache", is_flag=True, help="Build every layer anew.")
 @click.option("--slim", is_flag=True, help="Blank device code that the stack's card can never run (another image).")
 @click.option("--json", "as_json", is_flag=True, help="Print the build record.")
-def command(stack: str, target: str, engine: str, no_cache: bool, slim: bool, as_json: bool) -> None:
+def command(
+    stack: str | None,
+    bundle: Path | None,
+    target: str,
+    engine: str,
+    no_cache: bool,
+    slim: bool,
+    as_json: bool,
+) -> None:
     """Build the image of STACK out of its lock: fetched and verified first, then built without network.
 
     The same lock gives the same digest with the same engine. The log and the record lie in ./build.
@@ -34,10 +45,16 @@ def command(stack: str, target: str, engine: str, no_cache: bool, slim: bool, as
       envbuilder build p40-debian
       envbuilder build p40-debian --target devel
       envbuilder build p40-debian --slim
+      envbuilder build --bundle p40-debian.bundle
     """
     import json
 
-    record, path = build(stack, target, engine, no_cache, slim=slim)
+    if (stack is None) == (bundle is None):
+        raise click.UsageError("Give either STACK or --bundle FILE.")
+    if bundle is not None:
+        record, path = build_bundle(bundle, target, engine, no_cache, slim=slim)
+    else:
+        record, path = build(str(stack), target, engine, no_cache, slim=slim)
     if as_json:
         click.echo(json.dumps(record, indent=2, ensure_ascii=False))
     else:
@@ -71,6 +88,20 @@ def build(
         log.unlink()
     record = build_record(built, lock, chosen, log if built.anew else None)
     return record, write_record(record)
+
+
+def build_bundle(
+    bundle: Path, target: str, engine: str, no_cache: bool = False, *, slim: bool = False
+) -> tuple[dict[str, Any], Path]:
+    """Unpack a bundle into the cache and build from it; as ``build``."""
+    from envbuilder.cli.progress import TerminalProgress
+    from envbuilder.data import reading_from
+    from envbuilder.image.bundling import unpack_bundle
+
+    with TerminalProgress() as progress:
+        unpacked = unpack_bundle(bundle, progress)
+    with reading_from(unpacked.project):
+        return build(unpacked.stack, target, engine, no_cache, slim=slim)
 
 
 def show(record: dict[str, Any], path: Path) -> None:

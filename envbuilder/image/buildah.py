@@ -15,6 +15,7 @@ from envbuilder.errors import BuildError, HostError
 from envbuilder.image import scratch
 from envbuilder.image.engine import BuildRequest, ImageInfo, Layer, RunRequest
 from envbuilder.image.failures import build_error
+from envbuilder.image.layouts import manifest_of
 from envbuilder.image.process import Process, output
 from envbuilder.image.steps import step_title
 from envbuilder.report.progress import Progress
@@ -93,6 +94,7 @@ class Buildah:
             *([] if request.cache else ["--no-cache"]),
             *_pairs("--label", dict(sorted(request.labels.items()))),
             *_pairs("--build-context", {k: str(v) for k, v in request.contexts.items()}),
+            *_pairs("--build-context", {reference: _stored(path) for reference, path in request.images.items()}),
             *(part for key, path in secrets.items() for part in ("--secret", f"id={key},src={path}")),
             str(request.context),
         ]
@@ -144,6 +146,17 @@ class Buildah:
             with contextlib.suppress(OSError):
                 return note.read_text(errors="replace")
         return ""
+
+
+def _stored(layout: Path) -> str:
+    """Take an OCI layout into the store, by a name that says which it is; that name as a build context."""
+    name = f"localhost/envbuilder/base:{manifest_of(layout).removeprefix('sha256:')[:16]}"
+    if output(["buildah", "inspect", "--type", "image", name]).returncode != 0:
+        pulled = output(["buildah", "pull", "--quiet", f"oci:{layout}"])
+        tagged = output(["buildah", "tag", pulled.stdout.strip(), name]) if pulled.returncode == 0 else pulled
+        if tagged.returncode != 0:
+            raise BuildError("buildah does not take the base image", detail=pulled.stderr or tagged.stderr)
+    return f"container-image://{name}"
 
 
 class BuildahRun:

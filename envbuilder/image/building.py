@@ -15,10 +15,12 @@ from filelock import FileLock, Timeout
 from envbuilder import data
 from envbuilder.errors import InputError
 from envbuilder.fetch.fetching import Cached, fetch
+from envbuilder.fetch.git import checkout
+from envbuilder.fetch.images import oci_layout
 from envbuilder.fetch.view import folder_of
 from envbuilder.image import space
 from envbuilder.image.audited import build_audited, passed
-from envbuilder.image.context import ca_bundle, debs_context, lock_files, own_files, wheels_context
+from envbuilder.image.context import debs_context, files_context, lock_files, own_files, wheels_context
 from envbuilder.image.engine import BuildRequest, Engine, ImageInfo
 from envbuilder.image.names import image_tag
 from envbuilder.image.rootfs import rootfs
@@ -28,11 +30,14 @@ from envbuilder.image.uv_version import uv_version
 from envbuilder.lock.model import Lock
 from envbuilder.render.dockerfile import dockerfile
 from envbuilder.render.groups import python_groups
+from envbuilder.render.templates import pinned
 from envbuilder.report.progress import Progress
 from envbuilder.stack.gpu import GpuProfile
 from envbuilder.stack.model import Stack
 
 TARGETS = ("runtime", "devel")
+# Bytes of an image for a byte of packed wheels, conda packages and layers, with the stages in between.
+_UNPACKED = 4
 # What the image was made of: Dockerfile, own files, installer. An image that bears the same is not built again.
 INPUTS_LABEL = "io.envbuilder.inputs"
 
@@ -102,8 +107,7 @@ def build_stack(
                 for layer in (folder / "wheels").iterdir():
                     slim_source(layer / "slim")
         else:
-            # Its Dockerfile is also built by hand, so its steps fetch for themselves, held against the lock.
-            request = replace(request, network=True, secrets=ca_bundle())
+            request = _fetched_conda(request, folder, stack, lock, engine, progress)
         image, audit = build_audited(engine, request, gpu, progress)
         return Built(image, target, inputs, True, time.monotonic() - started, audit, slim)
 
@@ -148,6 +152,20 @@ def _fetched(
     wheels_context(folder / "wheels", lock, files)
     debs_context(folder / "debs", lock, files)
     return replace(request, contexts={"wheels": folder / "wheels", "debs": folder / "debs"})
+
+
+def _fetched_conda(
+    request: BuildRequest, folder: Path, stack: Stack, lock: Lock, engine: Engine, progress: Progress
+) -> BuildRequest:
+    """Fetch what the lock names; base images, source trees and packages stand in for what the steps would download."""
+    fetched = fetch(stack, lock, progress)
+    storage = engine.storage()
+    if storage is not None:
+        space.check_build_space(storage, _UNPACKED * fetched.size)
+    files_context(folder / "files", lock, fetched)
+    trees = {artifact.name: checkout(artifact, folder / "git" / artifact.name) for artifact in lock.git}
+    images = {pinned(f.image): oci_layout(f, folder / "images" / f.image.target) for f in fetched.images}
+    return replace(request, contexts={"files": folder / "files", **trees}, images=images)
 
 
 def _needed(lock: Lock, files: dict[str, Cached], target: str, there: ImageInfo | None) -> int:

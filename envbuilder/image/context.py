@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import uv
 
 from envbuilder.errors import IntegrityError, Place
-from envbuilder.fetch.fetching import Cached
+from envbuilder.fetch.fetching import Cached, Fetched
 from envbuilder.fetch.view import folder_of
 from envbuilder.files import sha256_of
 from envbuilder.lock.model import Lock
@@ -69,10 +68,9 @@ def lock_files(folder: Path, stack: str) -> None:
         shutil.copyfile(source / f"{stack}{suffix}", folder / "locks" / f"{stack}{suffix}")
 
 
-def ca_bundle() -> dict[str, Path]:
-    """The build secret ``ca``: the CA bundle this host's programs are told to use, where they are told."""
-    for variable in ("SSL_CERT_FILE", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE"):
-        path = Path(os.environ.get(variable, ""))
-        if path.is_file():
-            return {"ca": path}
-    return {}
+def files_context(folder: Path, lock: Lock, fetched: Fetched) -> None:
+    """What a Dockerfile with a conda environment would download: ``conda`` with its explicit list, and ``wheels``."""
+    folder_of(fetched.conda, folder / "conda")
+    lines = [f"file:///mnt/conda/{package.filename}#{package.md5}" for package in lock.conda]
+    (folder / "conda" / "explicit.txt").write_text("\n".join(["@EXPLICIT", *lines]) + "\n", encoding="utf-8")
+    folder_of(fetched.python, folder / "wheels")

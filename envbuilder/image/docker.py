@@ -23,6 +23,7 @@ from envbuilder.image import scratch
 from envbuilder.image.buildkit_progress import BuildKitProgress
 from envbuilder.image.engine import BuildRequest, ImageInfo, Layer, RunRequest
 from envbuilder.image.failures import build_error
+from envbuilder.image.layouts import manifest_of
 from envbuilder.image.process import output
 from envbuilder.report.progress import Progress
 
@@ -244,6 +245,11 @@ def _build_command(request: BuildRequest, metadata: Path) -> list[str]:
         *([] if request.cache else ["--no-cache"]),
         *(part for k, v in sorted(request.labels.items()) for part in ("--label", f"{k}={v}")),
         *(part for k, path in request.contexts.items() for part in ("--build-context", f"{k}={path}")),
+        *(
+            part
+            for reference, path in request.images.items()
+            for part in ("--build-context", f"{reference}=oci-layout://{path}@{manifest_of(path)}")
+        ),
         *(part for k, path in request.secrets.items() for part in ("--secret", f"id={k},src={path}")),
         str(request.context),
     ]

@@ -15,8 +15,9 @@ class BuildRequest:
     """What to build.
 
     ``context`` holds what the Dockerfile copies. ``contexts`` are further named build contexts (folders).
-    ``secrets`` are files by secret id, seen by RUN steps only and never in a layer. ``network`` is False for a
-    build that has fetched everything beforehand. ``cache`` is False to build every layer anew.
+    ``images`` are OCI layouts by what stands behind FROM: they are taken, and no registry is asked. ``secrets`` are
+    files by secret id, seen by RUN steps only and never in a layer. ``network`` is False for a build that has fetched
+    everything beforehand. ``cache`` is False to build every layer anew.
     """
 
     dockerfile: Path
@@ -26,6 +27,7 @@ class BuildRequest:
     source_date_epoch: int
     labels: Mapping[str, str] = field(default_factory=dict)
     contexts: Mapping[str, Path] = field(default_factory=dict)
+    images: Mapping[str, Path] = field(default_factory=dict)
     secrets: Mapping[str, Path] = field(default_factory=dict)
     network: bool = False
     cache: bool = True

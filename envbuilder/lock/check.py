@@ -8,6 +8,7 @@ from pathlib import Path
 from envbuilder.errors import InputError, Place
 from envbuilder.lock.conda_cuda import check_release
 from envbuilder.lock.conda_inputs import stack_inputs
+from envbuilder.lock.images import wanted_images
 from envbuilder.lock.model import Lock
 from envbuilder.lock.python import missing_groups
 from envbuilder.lock.reading import REQUIREMENTS, SOURCES, load_lock, lock_folder
@@ -115,9 +116,7 @@ def _sources(stack: Stack, lock: Lock, folder: Path) -> Iterator[Finding]:
     for name in sorted(wanted.keys() | held.keys()):
         if wanted.get(name) != held.get(name):
             yield _finding("lock-source-moved", f"the source of {name} is not the stack's", place)
-    images = {(i.target, i.reference) for i in lock.images}
-    stated = {("devel", stack.image.devel), ("runtime", stack.image.runtime)} if stack.image else set()
-    if images != stated:
+    if {image.target: image.reference for image in lock.images} != wanted_images(stack):
         yield _finding("lock-image-moved", "the base images are not the stack's", place)
     if stack.debian is None:
         return

@@ -10,7 +10,6 @@ from pydantic import Field
 from envbuilder.errors import SourceError
 from envbuilder.lock.mirrors import Mirrors
 from envbuilder.lock.model import BaseImage
-from envbuilder.lock.registry import resolve_tag
 from envbuilder.stack.fields import Strict, load_model
 from envbuilder.stack.model import Stack
 
@@ -28,6 +27,7 @@ class RecordedImage(Strict):
 
 
 class _Data(Strict):
+    installer: str
     image: tuple[RecordedImage, ...]
 
 
@@ -36,22 +36,30 @@ def recorded_images() -> dict[str, RecordedImage]:
     return {image.reference: image for image in load_model(_Data, _DATA).image}
 
 
+def wanted_images(stack: Stack) -> dict[str, str]:
+    """The references of the stack's images by target; the installer's where there is a conda half."""
+    if stack.image is None:
+        return {}
+    images = {"devel": stack.image.devel, "runtime": stack.image.runtime}
+    return {**images, "installer": load_model(_Data, _DATA).installer} if stack.conda else images
+
+
 def lock_images(stack: Stack, mirrors: Mirrors, *, offline: bool) -> tuple[BaseImage, ...]:
     """The stack's base images by digest.
 
     A recorded digest stands whatever the registry's tag has become, so that a lock does not move by itself.
     Raises SourceError when an image is neither recorded nor to be asked for.
     """
-    if stack.image is None:
-        return ()
     known = recorded_images()
     found = []
-    for target, reference in (("devel", stack.image.devel), ("runtime", stack.image.runtime)):
+    for target, reference in wanted_images(stack).items():
         if reference in known:
             digest = known[reference].digest
         elif offline:
             raise SourceError(f"no digest of {reference} is recorded", cure="Lock it without --offline.")
         else:
+            from envbuilder.lock.registry import resolve_tag
+
             digest = resolve_tag(reference, mirrors)
         found.append(BaseImage.model_validate({"target": target, "reference": reference, "digest": digest}))
     return tuple(found)

@@ -89,9 +89,12 @@ class GitArtifact(Strict):
 
 
 class BaseImage(Strict):
-    """A base image out of a registry, by digest. ``target`` is the build stage that starts from it."""
+    """An image out of a registry, by digest. ``target`` is the build stage that starts from it.
 
-    target: Literal["devel", "runtime"]
+    ``installer`` is the image whose program unpacks the conda half.
+    """
+
+    target: Literal["devel", "runtime", "installer"]
     reference: str
     digest: Annotated[str, Field(pattern=r"^sha256:[0-9a-f]{64}$")]
 

@@ -51,7 +51,7 @@ def load_lock(stack: Stack) -> Lock:
 
 def lock_folder(name: str) -> Path | None:
     """The folder holding the lock files of the stack ``name``: all of them come from the same one."""
-    for root in (data.project_root(), data.builtin_root()):
+    for root in data.roots():
         if (root / "locks" / f"{name}{REQUIREMENTS}").is_file():
             return root / "locks"
     return None

@@ -37,7 +37,6 @@ def dockerfile(stack: Stack, gpu: GpuProfile, lock: Lock, slim: str = "") -> str
         "conda.Dockerfile.j2",
         stack=stack,
         gpu=gpu,
-        installer=table["installer"],
         compile_only=[row for row in table["compile_only"]["packages"] if row in stack.conda.packages],
         images=_images(stack, lock),
         apex=stack.sources.get("apex"),
@@ -59,10 +58,10 @@ def index_urls(stack: Stack) -> list[str]:
 
 def _images(stack: Stack, lock: Lock) -> dict[str, BaseImage]:
     images: dict[str, BaseImage] = {image.target: image for image in lock.images}
-    for target in ("devel", "runtime"):
+    for target in ("devel", "runtime", "installer"):
         if target not in images:
             raise InputError(
-                f"the lock of {stack.name} names no digest of its {target} base image",
+                f"the lock of {stack.name} names no digest of its {target} image",
                 place=Place(f"locks/{stack.name}.sources.toml"),
                 cure=f"Lock the stack: envbuilder lock {stack.name}",
             )

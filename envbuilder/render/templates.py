@@ -6,6 +6,7 @@ import shlex
 from typing import Any
 
 from envbuilder import data
+from envbuilder.lock.model import BaseImage
 
 
 def render(name: str, **values: Any) -> str:
@@ -18,8 +19,13 @@ def render(name: str, **values: Any) -> str:
         autoescape=False,  # noqa: S701 - Dockerfiles and YAML, not HTML; values come from validated models
     )
     environment.filters["quote"] = shlex.quote
-    environment.filters["qualified"] = qualified
+    environment.filters["pinned"] = pinned
     return environment.from_string(data.find("templates", name).read_text(encoding="utf-8")).render(**values)
+
+
+def pinned(image: BaseImage) -> str:
+    """What stands behind FROM: registry, name, tag and digest."""
+    return f"{qualified(image.reference)}@{image.digest}"
 
 
 def qualified(reference: str) -> str:

@@ -51,7 +51,7 @@ def test_debian_dockerfile(small_lock, snapshot):
 def test_conda_files(snapshot):
     images = tuple(
         BaseImage(target=target, reference=f"nvidia/cuda:11.8.0-{target}", digest=f"sha256:{number:064x}")
-        for number, target in enumerate(("devel", "runtime"), start=1)
+        for number, target in enumerate(("devel", "runtime", "installer"), start=1)
     )
     lock = Lock(stack="p40", digest=f"sha256:{7:064x}", python=(wheel("torch"),), images=images)
     files = outputs(*load_stack("p40"), lock)
@@ -101,7 +101,7 @@ def test_a_dockerfile_keeps_the_rules(name, monkeypatch):
 def test_a_stack_without_base_digests_is_told_to_lock(small_lock):
     from envbuilder.errors import InputError
 
-    with pytest.raises(InputError, match="names no digest of its devel base image") as caught:
+    with pytest.raises(InputError, match="names no digest of its devel image") as caught:
         dockerfile(*load_stack("p40"), Lock(stack="p40", digest=f"sha256:{7:064x}", python=()))
     assert caught.value.cure == "Lock the stack: envbuilder lock p40"
 
