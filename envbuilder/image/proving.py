@@ -71,13 +71,7 @@ def prove(wanted: Wanted, engine: Engine, manifest: Manifest, progress: Progress
         if stopped is not None:
             return stopped
     with tempfile.TemporaryDirectory() as folder:
-        mounts = {}
-        if facts is not None and card is not None:
-            host = Path(folder) / "host.json"
-            host.write_text(json.dumps(_for_card(facts, card)), encoding="utf-8")
-            host.chmod(0o644)
-            Path(folder).chmod(0o755)
-            mounts[host] = _HOST_FILE
+        mounts = _mounts(Path(folder), facts, card)
         request = RunRequest(
             image=wanted.image,
             command=("python3", "-m", "envbuilder.smoke", *wanted.arguments()),
@@ -92,6 +86,22 @@ def prove(wanted: Wanted, engine: Engine, manifest: Manifest, progress: Progress
                 raise
             return _not_started(wanted, error, manifest)
         return _with_image(_follow(run, progress), image)
+
+
+def _mounts(folder: Path, facts: HostFacts | None, card: Card | None) -> dict[Path, str]:
+    """The files that the container is given, readable by its user."""
+    folder.chmod(0o755)
+    # A container without network may have no hosts file, and Ray looks up `localhost`.
+    texts = {"hosts": ("127.0.0.1 localhost\n", "/etc/hosts")}
+    if facts is not None and card is not None:
+        texts["host.json"] = (json.dumps(_for_card(facts, card)), _HOST_FILE)
+    mounts = {}
+    for name, (text, inside) in texts.items():
+        path = folder / name
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o644)
+        mounts[path] = inside
+    return mounts
 
 
 def _for_card(facts: HostFacts, card: Card) -> dict[str, Any]:

@@ -1,8 +1,8 @@
 """The guard in processes that somebody else starts, such as Ray's workers: switched on by the environment.
 
 ``ENVBUILDER_GUARD=FOLDER`` makes ``envbuilder.smoke.external_lib`` guard the process that imports it until it ends.
-The process writes ``FOLDER/guard-PID.json`` at once, again at every new fault, and at most every few seconds in
-between, because Ray ends its workers with a kill. ``collect`` reads the folder. A folder without any file means that
+The process writes ``FOLDER/guard-PID.json`` at once, and again a few times a second,
+because Ray ends its workers with a kill. ``collect`` reads the folder. A folder without any file means that
 no process was guarded, which is not the same as no fault.
 """
 
@@ -23,7 +23,7 @@ from envbuilder.report.model import Confidence, Finding, Severity
 from envbuilder.smoke.guard import Guard
 
 ENVIRONMENT = "ENVBUILDER_GUARD"
-_EVERY_SECONDS = 2.0
+_EVERY_SECONDS = 0.2
 _running: dict[str, Guard] = {}
 
 

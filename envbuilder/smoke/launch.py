@@ -36,7 +36,9 @@ def main(overrides: list[str]) -> int:
     folder = Path(verl.trainer.__file__).with_name("config")
     with initialize_config_dir(str(folder), version_base=None):
         config = compose("ppo_trainer", overrides=overrides)
-    environment = {name: os.environ[name] for name in _HANDED_ON if name in os.environ}
+    # One machine: the loopback serves, also in a container that has no other network.
+    environment = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+    environment |= {name: os.environ[name] for name in _HANDED_ON if name in os.environ}
     if guarded:
         environment["ENVBUILDER_GUARD"] = guarded
     if on_cpu:

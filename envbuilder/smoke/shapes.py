@@ -52,6 +52,8 @@ _CHAT = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + m['content'] + '<|im_end|>\\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
 )
+# What a tokenizer trained on some hundred questions can fill; a model's vocabulary may be larger.
+_TOKENS = 8192
 _SPECIAL = ("<|endoftext|>", "<|im_start|>", "<|im_end|>")
 _TEXT = (
     "A farmer has 12 hens and each lays 5 eggs a week. How many eggs does she sell in 3 weeks?",
@@ -105,19 +107,19 @@ def write_model(folder: Path, shape: Shape, texts: Iterable[str] = _TEXT, attent
     import torch
     from transformers import AutoModelForCausalLM
 
-    write_tokenizer(folder, texts, min(shape.vocab_size, 8192))
+    write_tokenizer(folder, texts, min(shape.vocab_size, _TOKENS))
     torch.manual_seed(0)
     model = AutoModelForCausalLM.from_config(config(shape, attention))
     model.save_pretrained(folder, safe_serialization=True)
 
 
-def encode(questions: Path) -> list[list[int]]:
-    """The questions as token ids of a tokenizer trained on them, in the chat format."""
+def encode(questions: Path, vocabulary: int) -> list[list[int]]:
+    """The questions as token ids, below ``vocabulary``, of a tokenizer trained on them, in the chat format."""
     from transformers import AutoTokenizer
 
     texts = [question for question, _ in read_questions(questions)]
     with tempfile.TemporaryDirectory() as folder:
-        write_tokenizer(Path(folder), texts, 8192)
+        write_tokenizer(Path(folder), texts, min(vocabulary, _TOKENS))
         tokenizer = AutoTokenizer.from_pretrained(folder)
     chats = ([{"role": "user", "content": text}] for text in texts)
     return [list(tokenizer.apply_chat_template(chat, add_generation_prompt=True)) for chat in chats]

@@ -50,7 +50,7 @@ def run(context: Context) -> Outcome:
     shape, sizes = standard(context.on_gpu)
     questions = Path(context.options.questions) if context.options.questions else None
     with Guard(dict(context.manifest.gpu)) as guard:
-        loop = PpoLoop(context, shape, sizes, encode(questions) if questions else None)
+        loop = PpoLoop(context, shape, sizes, encode(questions, shape.vocab_size) if questions else None)
         steps = run_steps(loop, context.options.steps or _DEFAULT_STEPS, "soak")
     record(context, loop, steps, "soak")
     if (fault := told(guard.findings)) is not None:

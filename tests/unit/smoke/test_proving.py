@@ -67,8 +67,9 @@ class StandInEngine:
 
     def run(self, request: RunRequest) -> StandInRun:
         self.request = request
-        for path in request.mounts:
-            self.host = json.loads(path.read_text())
+        for path, inside in request.mounts.items():
+            if inside.endswith("host.json"):
+                self.host = json.loads(path.read_text())
         if isinstance(self.run_, HostError):
             raise self.run_
         return self.run_
