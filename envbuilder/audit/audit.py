@@ -8,20 +8,25 @@ from envbuilder.audit.cards import Card, known_cards
 from envbuilder.audit.native import native_findings
 from envbuilder.audit.store import collect_image
 from envbuilder.audit.summary import report_for, report_for_all
-from envbuilder.audit.target import collect
+from envbuilder.audit.target import Locator, collect
 from envbuilder.errors import InputError
 from envbuilder.report.model import Report
 from envbuilder.report.progress import Progress, Silent
 
 
-def audit(targets: Sequence[str], card: Card | None, progress: Progress | None = None) -> Report:
-    """Audit ``targets`` (paths, or images of the local store) for ``card``, or for every known card without one."""
+def audit(
+    targets: Sequence[str], card: Card | None, progress: Progress | None = None, locate: Locator | None = None
+) -> Report:
+    """Audit ``targets`` (paths, or images of the local store) for ``card``, or for every known card without one.
+
+    ``locate`` finds the wheels that a lock or requirements file names; without it such files hold nothing.
+    """
     progress = progress or Silent()
     cards = [card.arch] if card else [c.arch for c in known_cards()]
     collections = []
     for target in targets:
         progress.stage(f"read {target}")
-        collections.append(collect(target, cards, progress))
+        collections.append(collect(target, cards, progress, locate))
     findings = [finding for collection in collections for finding in native_findings(collection)]
     return report_for(collections, card, findings) if card else report_for_all(collections, findings)
 

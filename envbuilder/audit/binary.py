@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -12,7 +12,7 @@ from envbuilder.audit.arch import Arch
 from envbuilder.audit.archive import MAGIC as ARCHIVE_MAGIC
 from envbuilder.audit.archive import members
 from envbuilder.audit.elf import Linkage, Section
-from envbuilder.audit.fatbin import Image, decode
+from envbuilder.audit.fatbin import Entry, Image, decode
 from envbuilder.audit.runs import Means, means_of
 from envbuilder.audit.scan import Found, Scanner
 from envbuilder.audit.sources import PartSource, Source, StreamSource, UnseenError
@@ -109,8 +109,19 @@ def read_binary(path: str, source: Source, cards: Sequence[Arch]) -> Binary:
     return binary
 
 
-def read_stream(path: str, chunks: Iterable[bytes], size: int | None, *, cut: bool = False) -> Binary:
-    """Scan a file that passes by once. ``size`` is what the archive says; ``cut`` that only its head will come."""
+def read_stream(
+    path: str,
+    chunks: Iterable[bytes],
+    size: int | None,
+    *,
+    cut: bool = False,
+    enough: Callable[[tuple[Image, ...]], bool] | None = None,
+) -> Binary:
+    """Scan a file that passes by once. ``size`` is what the archive says; ``cut`` that only its head will come.
+
+    ``enough`` is asked for each unit, by its images, whether it settles the matter: the rest is then not read. Units
+    that are not linked yet settle nothing.
+    """
     with tempfile.SpooledTemporaryFile(max_size=_STORE_IN_MEMORY) as store:
         source = StreamSource(iter(chunks), store, size)
         binary = Binary(path, cut=cut)
@@ -123,9 +134,17 @@ def read_stream(path: str, chunks: Iterable[bytes], size: int | None, *, cut: bo
                     source.keep(*span)
             except UnseenError:
                 pass
-        scanner = Scanner(source)
+
+        def settled(entries: list[Entry]) -> bool:
+            images = tuple(entry.image for entry in entries)
+            return enough is not None and enough(images) and kernels.is_linked(source, entries)
+
+        scanner = Scanner(source, settled if enough else None)
         scanner.region(0, None)
-        source.drain()
+        if scanner.stopped:
+            cut = binary.cut = True
+        else:
+            source.drain()
         table: list[Section] = []
         if host and header is not None and not cut:
             try:

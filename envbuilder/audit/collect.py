@@ -37,8 +37,9 @@ class Collection:
     """All that was collected of one target.
 
     ``kind`` is ``file``, ``wheel``, ``directory``, ``environment``, ``image`` or ``list``. ``unseen`` says what was not
-    looked at and why. ``complete`` tells that all libraries a program finds are in here, but for the host driver's:
-    then a missing one is a fault. ``glibc`` is the base's glibc release where it is known, ``cuda`` torch's CUDA.
+    looked at and why, ``note`` how much was. ``complete`` tells that all libraries a program finds are in here, but for
+    the host driver's: then a missing one is a fault. ``glibc`` is the base's glibc release where it is known, ``cuda``
+    torch's CUDA release.
     """
 
     subject: str
@@ -49,6 +50,7 @@ class Collection:
     complete: bool = False
     glibc: str = ""
     cuda: str = ""
+    note: str = ""
 
     @property
     def binaries(self) -> list[Binary]:

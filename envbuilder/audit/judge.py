@@ -133,6 +133,8 @@ def _answer(binary: Binary, tally: _Tally, rule: Rule | None) -> tuple[Answer, s
     doubt = "; ".join(binary.doubts)
     if tally.lacking and not (rule and rule.partly and tally.running):
         return Answer.NO, "; ".join(filter(None, (doubt, "slimmed for another card" if tally.slimmed else "")))
+    if binary.cut and rule and rule.partly and tally.running:
+        return Answer.BY_DESIGN, ""
     if binary.cut:
         return Answer.UNKNOWN, "only its beginning was seen" + (f"; {doubt}" if doubt else "")
     if doubt:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 
 from envbuilder.audit.fatbin import FLAG_LZ4, FLAG_ZSTD, Entry, Headers, Kind, header_at, walk
-from envbuilder.audit.sources import BytesSource, PartSource, Source
+from envbuilder.audit.sources import BytesSource, PartSource, Source, UnseenError
 
 ELF_MAGIC = b"\x7fELF\x02\x01\x01"
 EM_CUDA = 190
@@ -56,12 +56,29 @@ def has_kernel(source: Source, offset: int) -> bool:
     )
 
 
+def is_linked(source: Source, entries: list[Entry]) -> bool:
+    """Whether these images of a unit are code as it runs; False for relocatable code and where nobody can tell.
+
+    Relocatable cubins are ELF files of type REL, as a compiler's objects are.
+    """
+    for entry in sorted((e for e in entries if e.raw[0] == _SASS), key=lambda e: e.stored):
+        try:
+            data = unpack(entry, source.read(entry.payload, min(entry.stored, _UNPACKED)))
+        except UnseenError:
+            continue
+        if data is not None and cubin_header(data):
+            return int.from_bytes(data[16:18], "little") != _ET_REL
+    return False
+
+
 def small(entry: Entry) -> bool:
     """Whether an image is small enough to be one without a kernel, and of a kind that can be looked into."""
     return entry.stored <= LOOK and entry.unpacked <= _UNPACKED and entry.raw[0] in _LOOKED_INTO
 
 
-_LOOKED_INTO = (1, 2)  # PTX and SASS
+_PTX, _SASS = 1, 2
+_LOOKED_INTO = (_PTX, _SASS)
+_ET_REL = 1
 
 
 def image_has_kernel(entry: Entry, stored: bytes) -> bool:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from array import array
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from envbuilder.audit import kernels
-from envbuilder.audit.fatbin import MAGIC, Headers, RawImage, header_at, walk
+from envbuilder.audit.fatbin import MAGIC, Entry, Headers, RawImage, header_at, walk
 from envbuilder.audit.sources import CHUNK, Source, StreamSource
 
 MAX_UNITS = 1 << 20  # of one file; libcufft, the largest met, has 17,607
@@ -62,10 +63,15 @@ class Found:
 
 
 class Scanner:
-    """Walks one source from low to high offsets and collects what it finds."""
+    """Walks one source from low to high offsets and collects what it finds.
 
-    def __init__(self, source: Source) -> None:
+    ``enough`` is asked at each fat binary that may hold kernels and ends the walk by True.
+    """
+
+    def __init__(self, source: Source, enough: Callable[[list[Entry]], bool] | None = None) -> None:
         self._source = source
+        self._enough = enough
+        self.stopped = False
         self._headers = Headers(source)
         self._false_hits = 0
         self.found = Found()
@@ -77,7 +83,7 @@ class Scanner:
         """
         patterns = _PATTERNS if whole else _PATTERNS[:1]
         position = start
-        while (end is None or position < end) and not self.found.overflow:
+        while (end is None or position < end) and not self.found.overflow and not self.stopped:
             after = self._fatbin(position)
             if after is None:
                 hit = self._search(position, end, patterns)
@@ -121,7 +127,9 @@ class Scanner:
             # The stream has passed the payloads by now, but for the last MiB: units without kernels are small.
             near = all(kernels.small(e) and found.end - e.payload <= CHUNK for e in found.entries)
             empty = near and not kernels.has_kernel(self._source, offset)
-        self.found.add(tuple(e.raw for e in found.entries), empty, offset)
+        images = tuple(e.raw for e in found.entries)
+        self.found.add(images, empty, offset)
+        self.stopped = not empty and self._enough is not None and self._enough(found.entries)
         return found.end + (-found.end % 8)
 
     def _cubin(self, offset: int) -> int | None:

@@ -47,6 +47,7 @@ def report_for(collections: Sequence[Collection], card: Card, findings: Sequence
     faults: list[Finding] = []
     targets: list[dict[str, Any]] = []
     verdicts: list[Verdict] = []
+    notes: list[str] = []
     everything: list[PackageVerdict] = []
     for collection in collections:
         packages = judge_all(collection, card)
@@ -57,6 +58,7 @@ def report_for(collections: Sequence[Collection], card: Card, findings: Sequence
         rows += [(p.title or collection.subject, _said(p), _how(p), p.driver or "") for p in shown]
         faults += [_fault(p, collection) for p in packages if _is_fault(p, answer)]
         faults += _unseen(collection)
+        notes += [collection.note] if collection.note else []
         targets.append(_facts(collection, packages, answer))
     verdict = worst(verdicts)
     if any(f.severity is Severity.ERROR for f in findings):
@@ -66,7 +68,7 @@ def report_for(collections: Sequence[Collection], card: Card, findings: Sequence
         command="audit",
         subject=", ".join(c.subject for c in collections),
         verdict=verdict,
-        summary=_summary(verdict, everything, faults, findings, card, driver),
+        summary="; ".join([_summary(verdict, everything, findings, card, driver), *notes]),
         findings=(*faults, *findings),
         tables=(Table("", ("package", "answer", "how", "driver"), tuple(rows)),),
         facts={
@@ -212,7 +214,6 @@ def _unseen(collection: Collection) -> list[Finding]:
 def _summary(
     verdict: Verdict,
     packages: Sequence[PackageVerdict],
-    faults: Sequence[Finding],
     findings: Sequence[Finding],
     card: Card,
     driver: str | None,
@@ -281,6 +282,7 @@ def _contents(collection: Collection) -> dict[str, Any]:
     return {
         "subject": collection.subject,
         "kind": collection.kind,
+        "note": collection.note,
         "unseen": list(collection.unseen),
         "glibc": {"needed": glibc_floor(collection.binaries)[0], "base": collection.glibc},
         "images": {

@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from envbuilder.audit.arch import Arch
 from envbuilder.audit.collect import Collection
 from envbuilder.audit.image import collect_archive, collect_layout, is_archive, is_layout
+from envbuilder.audit.remote import WheelList, collect_list
 from envbuilder.audit.store import collect_image
 from envbuilder.audit.tree import collect_file, collect_tree
 from envbuilder.audit.wheel import collect_wheel
 from envbuilder.errors import InputError, Place
 from envbuilder.report.progress import Progress, Silent
 
+Locator = Callable[[Path], WheelList]
+# Lock and requirements files are told by their names: their text could be anything's.
+LIST_SUFFIXES = (".txt", ".in")
+_MB = 1e6
 
-def collect(target: str, cards: Sequence[Arch], progress: Progress | None = None) -> Collection:
-    """Collect a target: a path, or an image of a local store. Raises InputError when there is nothing of that name."""
+
+def collect(
+    target: str, cards: Sequence[Arch], progress: Progress | None = None, locate: Locator | None = None
+) -> Collection:
+    """Collect a target: a path, or an image of a local store. ``locate`` finds the wheels that a list names.
+
+    Raises InputError when there is nothing of that name.
+    """
     progress = progress or Silent()
     path = Path(target)
     if path.is_dir():
@@ -27,6 +38,8 @@ def collect(target: str, cards: Sequence[Arch], progress: Progress | None = None
             return collect_wheel(path, cards, progress)
         if is_archive(path):
             return collect_archive(path, cards, progress)
+        if locate and path.suffix in LIST_SUFFIXES:
+            return _collect_list(path, cards, progress, locate)
         return collect_file(path, cards)
     image = collect_image(target, cards, progress)
     if image is not None:
@@ -37,3 +50,12 @@ def collect(target: str, cards: Sequence[Arch], progress: Progress | None = None
         cure="Give a library, a wheel, a folder, an OCI layout, an image archive, a lock or requirements file, "
         "or the name of an image in the local store.",
     )
+
+
+def _collect_list(path: Path, cards: Sequence[Arch], progress: Progress, locate: Locator) -> Collection:
+    collection, fetched, total = collect_list(str(path), locate(path), cards, progress)
+    cut = [b for b in collection.binaries if b.cut]
+    collection.note = f"looked at {fetched / _MB:.0f} MB of {total / _MB:.0f} MB of wheels with binaries"
+    if cut:
+        collection.note += f"; of {len(cut)} libraries only the beginning"
+    return collection

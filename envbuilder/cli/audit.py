@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from envbuilder.audit.remote import WheelList
 
 
 @click.command(name="audit")
@@ -36,7 +40,7 @@ def command(targets: tuple[str, ...], gpu: str | None, as_json: bool, junit: Pat
 
     card = find_card(gpu) if gpu else None
     with TerminalProgress() as progress:
-        report = audit(targets, card, progress)
+        report = audit(targets, card, progress, _locate)
     if junit:
         write_junit(report, junit)
     if as_json:
@@ -44,3 +48,10 @@ def command(targets: tuple[str, ...], gpu: str | None, as_json: bool, junit: Pat
     else:
         print_text(report)
     return report.verdict.exit_code
+
+
+def _locate(path: Path) -> WheelList:
+    # Imported late: only lists of requirements need the index.
+    from envbuilder.fetch.remote_wheels import locate
+
+    return locate(path)
