@@ -161,7 +161,7 @@ def _slim_file(
 ) -> SlimFile | None:
     path = root / full
     try:
-        work = plan(path, _code_sections(path), card)
+        work = plan(path, code_sections(path), card)
         if not work.spans:
             return None
         before, after = rewrite(path, work)
@@ -188,7 +188,8 @@ def _merged(work: Plan, earlier: SlimFile | None) -> tuple[str, ...]:
     return tuple(sorted({*work.blanked, *(earlier.blanked if earlier else ())}))
 
 
-def _code_sections(path: Path) -> tuple[tuple[int, int], ...]:
+def code_sections(path: Path) -> tuple[tuple[int, int], ...]:
+    """(start, end) of the sections of a library that hold device code where compilers put it."""
     with FileSource(path) as source:
         header = elf.parse_header(source.read(0, 64))
         if header is None:

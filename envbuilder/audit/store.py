@@ -15,6 +15,7 @@ from envbuilder.audit.assemble import Assembly
 from envbuilder.audit.collect import Collection
 from envbuilder.audit.image import collect_archive
 from envbuilder.audit.layers import FolderLayer, collect_layers
+from envbuilder.audit.punch import punch_folder
 from envbuilder.audit.tree import collect_tree
 from envbuilder.errors import HostError, Place
 from envbuilder.report.progress import Progress, Silent
@@ -42,7 +43,22 @@ def collect_image(
     return None
 
 
+def punch_image(reference: str) -> int:
+    """Give back the disk space of blanked code in an image of containers storage; the bytes, 0 where it is elsewhere.
+
+    Its bytes, and so its digest, stay as they are.
+    """
+    found = _identity(reference)
+    return sum(punch_folder(folder) for folder in _layer_folders(*found, reference)) if found else 0
+
+
 def _containers_storage(reference: str, cards: Sequence[Arch], progress: Progress) -> Collection | None:
+    found = _identity(reference)
+    return _layers_of(*found, reference, cards, progress) if found else None
+
+
+def _identity(reference: str) -> tuple[Path, str] | None:
+    """(root of the store, id) of an image in containers storage."""
     for program in ("buildah", "podman"):
         if not shutil.which(program):
             continue
@@ -53,8 +69,7 @@ def _containers_storage(reference: str, cards: Sequence[Arch], progress: Progres
         info = json.loads(_output([program, "info"]) or "{}").get("store", {})
         data = json.loads(found)
         data = data[0] if isinstance(data, list) else data
-        identity = str(data.get("FromImageID") or data.get("Id"))
-        return _layers_of(Path(_root(info)), identity, reference, cards, progress)
+        return Path(_root(info)), str(data.get("FromImageID") or data.get("Id"))
     return None
 
 
@@ -63,6 +78,16 @@ def _root(info: dict[str, Any]) -> str:
 
 
 def _layers_of(root: Path, identity: str, reference: str, cards: Sequence[Arch], progress: Progress) -> Collection:
+    folders = _layer_folders(root, identity, reference)
+    if len(folders) == 1 and folders[0].parent.name == "dir":
+        collection = collect_tree(folders[0], cards, progress, subject=reference, kind="image")
+        collection.complete = True
+        return collection
+    return _folders(folders, reference, cards, progress)
+
+
+def _layer_folders(root: Path, identity: str, reference: str) -> list[Path]:
+    """The folders of an image's layers, from the bottom up; the whole image as one folder in a vfs store."""
     try:
         for driver in ("overlay", "vfs"):
             if not (root / f"{driver}-images" / "images.json").is_file():
@@ -72,11 +97,7 @@ def _layers_of(root: Path, identity: str, reference: str, cards: Sequence[Arch],
             if image is None:
                 continue
             if driver == "vfs":
-                collection = collect_tree(
-                    root / "vfs" / "dir" / image["layer"], cards, progress, subject=reference, kind="image"
-                )
-                collection.complete = True
-                return collection
+                return [root / "vfs" / "dir" / image["layer"]]
             parents = {
                 row["id"]: row.get("parent", "")
                 for row in json.loads((root / "overlay-layers" / "layers.json").read_bytes())
@@ -86,7 +107,7 @@ def _layers_of(root: Path, identity: str, reference: str, cards: Sequence[Arch],
             while layer and len(chain) < _MAX_LAYERS:
                 chain.append(root / "overlay" / layer / "diff")
                 layer = parents.get(layer, "")
-            return _folders(list(reversed(chain)), reference, cards, progress)
+            return list(reversed(chain))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise HostError(
             f"the store of this image cannot be read: {error}",

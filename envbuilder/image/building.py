@@ -13,6 +13,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 
 from envbuilder import data
+from envbuilder.audit.store import punch_image
 from envbuilder.errors import InputError
 from envbuilder.fetch.fetching import Cached, fetch
 from envbuilder.fetch.git import checkout
@@ -109,6 +110,9 @@ def build_stack(
         else:
             request = _fetched_conda(request, folder, stack, lock, engine, progress)
         image, audit = build_audited(engine, request, gpu, progress)
+        if slim and engine.name == "buildah":
+            progress.stage("give back the disk space of blanked code")
+            progress.log(f"{punch_image(tag)} bytes")
         return Built(image, target, inputs, True, time.monotonic() - started, audit, slim)
 
 

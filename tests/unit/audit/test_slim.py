@@ -13,6 +13,7 @@ from envbuilder.audit.binary import read_binary
 from envbuilder.audit.cards import find_card
 from envbuilder.audit.judge import Answer, judge
 from envbuilder.audit.owners import record_lines
+from envbuilder.audit.punch import punch_folder
 from envbuilder.audit.slim import RECORD_NAME, check_record, main, read_record, refuse_other_card, slim_tree
 from envbuilder.audit.sources import FileSource
 from envbuilder.errors import EnvbuilderError, HostError, InputError
@@ -160,3 +161,19 @@ def test_the_module_serves_image_builds(site: Path, capsys: pytest.CaptureFixtur
     assert main([str(site), "sm_70"]) == 2
     assert "slimmed for sm_61" in capsys.readouterr().err
     assert main([str(site)]) == 2
+
+
+def test_holes_are_punched_into_a_copy_and_its_bytes_stay(site: Path, tmp_path: Path) -> None:
+    slim_tree(site, SM_61)
+    copy = tmp_path / "store"
+    for path in (p for p in site.rglob("*") if p.is_file()):
+        target = copy / "opt" / "venv" / path.relative_to(site)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(path.read_bytes())
+    library = copy / "opt/venv/torch/lib/libtorch_cuda.so"
+    before, times = library.read_bytes(), library.stat().st_mtime_ns
+    saved = punch_folder(copy)
+    assert saved >= 8192
+    assert library.read_bytes() == before
+    assert library.stat().st_mtime_ns == times
+    assert punch_folder(copy) == 0
