@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from envbuilder.diagnose.lint import files, fixing
@@ -136,6 +136,9 @@ def lint_text(name: str, text: str, cards: tuple[Card, ...] = (), lang: Lang = "
     hits = list(recipe.hits)
     for check in _CHECKS[kind]:
         hits += check(recipe)
+    # A parser that misses the end of something says so for the line after the last.
+    end = max(1, len(recipe.lines))
+    hits = [replace(hit, line=min(hit.line, end)) if hit.line else hit for hit in hits]
     kept = sorted(suppressed(text, _unique(hits)), key=lambda h: (h.line or 0, h.rule))
     fixes = [h.fix for h in kept if h.fix]
     findings = tuple(_finding(name, hit, lang) for hit in kept)
@@ -150,8 +153,6 @@ def _finding(name: str, hit: Hit, lang: Lang) -> Finding:
     made = finding(rules()[hit.rule], values, lang, Place(name, hit.line, hit.field), hit.evidence)
     if not source:
         return made
-    from dataclasses import replace
-
     return replace(made, sources=tuple(dict.fromkeys([*made.sources, source])))
 
 

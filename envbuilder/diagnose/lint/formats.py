@@ -33,6 +33,7 @@ TITLES = {
 }  # fmt: skip
 
 _BY_NAME: tuple[tuple[str, str], ...] = (
+    (r"setup\.py$", "build-file"),
     (r".*\.(dockerignore|py|md|rst|log|j2|jinja2?|tmpl|tpl|html|bak|orig)$", ""),
     (r"(.*[._-])?(dockerfile|containerfile)([._-][^.]*|\.[\w-]+)?$", "dockerfile"),
     (r".*conda-lock.*\.ya?ml$", "conda-lock"),
@@ -45,7 +46,7 @@ _BY_NAME: tuple[tuple[str, str], ...] = (
     (r"(.*[._-])?(requirements|constraints).*\.(txt|in)$", "requirements"),
     (r".*\.lock\.txt$", "requirements"),
     (r".*\.(sh|bash|sbatch|slurm)$", "script"),
-    (r"(.*[._-])?cmakelists\.txt$|.*\.cmake$|(gnu)?makefile$|.*\.mk$|setup\.py$", "build-file"),
+    (r"(.*[._-])?cmakelists\.txt$|.*\.cmake$|(gnu)?makefile$|.*\.mk$", "build-file"),
     (r".*\.schema\.json$", "data-schema"),
     (r".*(tree|du|context)\.txt$", "listing"),
 )

@@ -14,7 +14,7 @@ from envbuilder.report import Confidence, Finding, Report, Severity, Verdict
 from envbuilder.stack.compat.cards import Card
 from envbuilder.stack.compat.cuda import cuda_of_tag, cuda_table, last_branch, toolkit
 from envbuilder.stack.compat.packages import builds_for_torch, built_for, floor, packages
-from envbuilder.stack.compat.torch_builds import TorchBuild, ended, torch_builds
+from envbuilder.stack.compat.torch_builds import Release, TorchBuild, ended, exists, release, torch_builds
 from envbuilder.stack.compat.verl_keys import verl_tables
 
 _CONFIDENCE = {"measured": Confidence.MEASURED, "verified-by-two": Confidence.SOURCED, "one-source": Confidence.SOURCED}
@@ -168,6 +168,15 @@ def _refused(question: Question, known: list[Build], running: list[Build], lowes
             cure=instead,
             sources=(gone[0].source,),
         )
+    elif not known and (published := _published(question.torch)):
+        yield Finding(
+            "compat-torch-none",
+            Severity.ERROR,
+            f"torch {question.torch} was never published",
+            cause=f"This release exists for {', '.join(published.tags)}.",
+            cure=instead,
+            sources=(published.source,),
+        )
     elif not known or (not refused and not running and not old_driver):
         yield Finding(
             "compat-torch-unknown",
@@ -194,6 +203,12 @@ def _refused(question: Question, known: list[Build], running: list[Build], lowes
             cure=instead if not running else "",
             sources=tuple(dict.fromkeys(_source(b.row) for b in [*refused, *old_driver])),
         )
+
+
+def _published(build: str) -> Release | None:
+    """The release of a build that the table knows not to exist; None otherwise."""
+    number, _, tag = build.partition("+")
+    return release(number) if tag and exists(number, tag) is False else None
 
 
 def _wants(question: Question) -> Iterator[Finding]:

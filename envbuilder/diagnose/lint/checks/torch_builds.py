@@ -160,6 +160,10 @@ def _open(recipe: Recipe, base: Base | None, step: Step, torch: Requirement, tag
         return
     if "no-index" in step.flags or step.find_links or step.verb == "uninstall":
         return
+    before = [r for s in steps[: steps.index(step)] for r in s.requirements if r.name == "torch" and r.version]
+    if before and step.tool == "pip":
+        # What happens to that pin is for installs.py to say.
+        return
     if any(is_pytorch_index(u) for u in step.indexes) or "$" in step.index_url:
         return
     card = lowest(recipe)
