@@ -69,7 +69,7 @@ def _torch(recipe: Recipe, base: Base | None, steps: list[Step], step: Step, tor
         if not torch.local:
             yield from _order(steps, step, torch)
     elif not torch.version and not torch.url:
-        yield from _open(recipe, base, step, torch, tag)
+        yield from _open(recipe, base, steps, step, torch)
 
 
 def _pair(recipe: Recipe, step: Step, torch: Requirement, tag: str) -> Iterator[Hit]:
@@ -152,7 +152,7 @@ def _expiry(tags: list[str]) -> str:
     return ", ".join(f"{tag} builds end with torch {ends[tag]}" for tag in tags if tag in ends)
 
 
-def _open(recipe: Recipe, base: Base | None, step: Step, torch: Requirement, tag: str) -> Iterator[Hit]:
+def _open(recipe: Recipe, base: Base | None, steps: list[Step], step: Step, torch: Requirement) -> Iterator[Hit]:
     """torch without an exact version: what the newest release is decides."""
     if recipe.kind in ("pyproject", "python-lock") or step.constraints or step.options.get("constraint"):
         return
