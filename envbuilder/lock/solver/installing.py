@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from envbuilder.lock.solver.channels import mirrored_urls, mirrors_from_environment
+from envbuilder.lock.solver.downloading import bring
 
 if TYPE_CHECKING:
     from rattler import RepoDataRecord
+
+
+_DIGEST = re.compile(r"^(?:md5:[0-9a-f]{32}|sha256:[0-9a-f]{64})$")
 
 
 class ExplicitFileError(Exception):
@@ -26,35 +32,38 @@ def split_filename(filename: str) -> tuple[str, str, str]:
     raise ValueError(f"{filename} is neither a .conda nor a .tar.bz2")
 
 
-def explicit_records(path: Path) -> list[RepoDataRecord]:
-    """The records of an explicit lock: one ``address#digest`` a line. A line without a digest is refused."""
-    records = []
+def explicit_packages(path: Path) -> list[tuple[str, str]]:
+    """Address and digest (``md5:`` or ``sha256:``, hex) of each line of an explicit lock.
+
+    Raises ExplicitFileError for a line without a digest, or whose file is no conda package.
+    """
+    packages = []
     for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
         text = line.strip()
         if not text or text.startswith(("#", "@")):
             continue
         url, _, digest = text.partition("#")
+        digest = digest if ":" in digest else f"md5:{digest}"
         try:
-            records.append(record_of(url, digest))
+            split_filename(url.rpartition("/")[2])
         except ValueError as error:
             raise ExplicitFileError(f"{path}:{number}: {error}") from None
-    return records
+        if not _DIGEST.match(digest):
+            raise ExplicitFileError(f"{path}:{number}: no digest stands behind {url.rpartition('/')[2]}")
+        packages.append((url, digest))
+    return packages
 
 
 def record_of(url: str, digest: str) -> RepoDataRecord:
-    """A record for the file at ``url``; ``digest`` is an MD5 or ``sha256:`` and a SHA-256, in hex."""
+    """A record for the file at ``url``; ``digest`` is ``md5:`` or ``sha256:`` and hex."""
     from rattler import PackageRecord, RepoDataRecord
     from rattler.package import BuildString
 
     rest, _, filename = url.rpartition("/")
     channel, _, subdir = rest.rpartition("/")
     name, version, build = split_filename(filename)
-    if digest.startswith("sha256:"):
-        digests = {"sha256": bytes.fromhex(digest.removeprefix("sha256:"))}
-    elif digest:
-        digests = {"md5": bytes.fromhex(digest)}
-    else:
-        raise ValueError(f"no digest stands behind {filename}")
+    algorithm, _, value = digest.partition(":")
+    digests = {algorithm: bytes.fromhex(value)}
     tail = build.rsplit("_", 1)[-1]
     record = PackageRecord(
         name=name,
@@ -70,23 +79,39 @@ def record_of(url: str, digest: str) -> RepoDataRecord:
 
 
 async def install(file: Path, prefix: Path) -> int:
-    """Install an explicit lock into ``prefix``; the number of packages. Raises what py-rattler raises."""
+    """Install an explicit lock into ``prefix``, every package held against its digest first; how many there are.
+
+    Raises ExplicitFileError, what ``bring`` raises, and what py-rattler raises.
+    """
     import rattler
 
     mirrors = mirrors_from_environment()
-    records = explicit_records(file)
-    for record in records:
-        record.url = mirrored_urls(record.url, mirrors)[0]
-    cache = os.environ.get("CONDA_PKGS_DIRS")
-    await rattler.install(
-        records=records,
-        target_prefix=prefix,
-        cache_dir=Path(cache.split(os.pathsep)[0]) if cache else None,
-        platform=rattler.Subdir(os.environ.get("CONDA_SUBDIR") or "linux-64"),
-        execute_link_scripts=False,
-        show_progress=False,
-    )
+    packages = explicit_packages(file)
+    with tempfile.TemporaryDirectory(prefix="envbuilder-packages-") as folder:
+        paths = bring([(mirrored_urls(url, mirrors), digest) for url, digest in packages], Path(folder))
+        records = [record_of(url, digest) for url, digest in packages]
+        for record, path in zip(records, paths, strict=True):
+            record.url = path.as_uri()
+        cache = os.environ.get("CONDA_PKGS_DIRS")
+        await rattler.install(
+            records=records,
+            target_prefix=prefix,
+            cache_dir=Path(cache.split(os.pathsep)[0]) if cache else None,
+            platform=rattler.Subdir(os.environ.get("CONDA_SUBDIR") or "linux-64"),
+            execute_link_scripts=False,
+            show_progress=False,
+        )
+    _say_where_from(prefix, {url.rpartition("/")[2]: url for url, _ in packages})
     return len(records)
+
+
+def _say_where_from(prefix: Path, urls: dict[str, str]) -> None:
+    """Put the lock's own addresses (by file name) into ``conda-meta`` in the place of this run's temporary ones."""
+    for path in sorted((prefix / "conda-meta").glob("*.json")):
+        entry = json.loads(path.read_text(encoding="utf-8"))
+        if entry.get("fn") in urls:
+            entry["url"] = urls[entry["fn"]]
+            path.write_text(json.dumps(entry, indent=2) + "\n", encoding="utf-8")
 
 
 def installed(prefix: Path) -> list[dict[str, Any]]:
