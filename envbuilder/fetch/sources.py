@@ -202,7 +202,9 @@ def _at_one_of(name: str, addresses: Sequence[str], path: str, *good: int, page:
                 said.append(error.message if isinstance(error, EnvbuilderError) else _in_words(error))
             else:
                 return "answers" if len(addresses) == 1 else f"{address} answers"
-        told = said[0] if len(said) == 1 else "; ".join(f"{a}: {s}" for a, s in zip(addresses, said, strict=True))
+        if len(set(said)) == 1:
+            raise EnvbuilderError(said[0] if len(said) == 1 else f"none of its {len(said)} addresses: {said[0]}")
+        told = "; ".join(f"{a}: {s}" for a, s in zip(addresses, said, strict=True))
         raise EnvbuilderError(told)
 
     return Source(name, addresses[0], ask)

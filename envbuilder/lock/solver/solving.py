@@ -70,8 +70,8 @@ class Problem:
         try:
             records = await self._solve(specs, locked)
         except SolverError as error:
-            conflict = await self._smallest_conflict(specs, locked)
-            raise UnsatisfiableError(await self._sentence(conflict, str(error)), conflict, str(error)) from None
+            conflict, reason = await self._smallest_conflict(specs, locked, str(error))
+            raise UnsatisfiableError(await self._sentence(conflict, reason), conflict, str(error)) from None
         return [self._plain(record) for record in records]
 
     async def _records_of(self, names: list[str]) -> list[RepoDataRecord]:
@@ -98,8 +98,13 @@ class Problem:
         )
         return records
 
-    async def _smallest_conflict(self, specs: list[str], locked: list[RepoDataRecord]) -> list[str]:
-        """A subset of ``specs`` that is still unsatisfiable, and satisfiable without any one of its members."""
+    async def _smallest_conflict(
+        self, specs: list[str], locked: list[RepoDataRecord], said: str
+    ) -> tuple[list[str], str]:
+        """A subset of ``specs`` that cannot be met, and can without any one of its members; what the solver says of it.
+
+        ``said`` is what it said of all of ``specs``.
+        """
         from rattler.exceptions import SolverError
 
         conflict = list(specs)
@@ -107,9 +112,9 @@ class Problem:
             rest = [other for other in conflict if other != spec]
             try:
                 await self._solve(rest, locked)
-            except SolverError:
-                conflict = rest
-        return conflict or specs
+            except SolverError as error:
+                conflict, said = rest, str(error)
+        return conflict, said
 
     async def _sentence(self, conflict: list[str], dump: str) -> str:
         if len(conflict) == 1:
@@ -202,19 +207,15 @@ async def _first_readable(gateway: Gateway, canonical: str, addresses: list[str]
 
 
 def _reason(dump: str) -> str:
-    """The solver's tree of causes as one line of text, shortened: ``a 1 requires b >=2; ...``."""
+    """What requires what, out of the solver's tree of causes, as one line: ``a 1 requires b >=2; ...``."""
     causes: list[str] = []
     above: list[str] = []
     for line in dump.splitlines():
-        depth = len(line) - len(line.lstrip(" │├└─"))
+        depth = (len(line) - len(line.lstrip(" │├└─"))) // 3
         text = line.strip(" │├└─.")
-        del above[depth // 3 :]
-        parent = above[-1] if above else ""
-        if text.endswith(("would require", "would constrain")):
-            above += [""] * (depth // 3 - len(above)) + [text]
-        elif parent.endswith("would require"):
-            causes.append(f"{parent.removesuffix('would require')}requires {text.split(', for which')[0]}")
-        elif text and not text.startswith(("Cannot solve", "The following packages")):
-            causes.append(text.split(", for which")[0])
+        above = [*above[:depth], *[""] * (depth - len(above)), text]
+        parent = above[depth - 1] if depth else ""
+        if parent.endswith("would require"):
+            causes.append(f"{parent.removesuffix('would require')}requires {re.split(', (?:for )?which', text)[0]}")
     text = "; ".join(dict.fromkeys(causes)) or " ".join(dump.split())
     return text if len(text) <= SHOWN_REASON else f"{text[:SHOWN_REASON].rsplit(';', 1)[0]}; ..."
