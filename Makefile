@@ -27,8 +27,9 @@ image: $(VENV)/.ready
 	@$(BIN)/envbuilder image $(STACK)
 
 # The slow real thing: whole images, both engines.
-e2e: $(VENV)/.ready
+e2e: $(VENV)/.ready $(SMOKE)/.ready
 	$(BIN)/pytest -m e2e tests/e2e
+	PYTHONPATH=$(CURDIR) $(SMOKE)/bin/python -m pytest -m e2e tests/smoke
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff check .

@@ -203,13 +203,14 @@ def _list(as_json: bool) -> int:
 def _present(report: Report, given: dict[str, Any]) -> None:
     from envbuilder.report.present import as_json, print_text, write_junit
 
+    # The result first: a file that cannot be written must not cost it.
+    if given["as_json"]:
+        click.echo(as_json(report), nl=False)
+    else:
+        print_text(report)
     if given["junit"]:
         write_junit(report, given["junit"])
     if given["html"]:
         from envbuilder.report.html import write_html
 
         write_html(report, given["html"])
-    if given["as_json"]:
-        click.echo(as_json(report), nl=False)
-    else:
-        print_text(report)

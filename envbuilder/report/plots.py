@@ -67,6 +67,7 @@ def step_times(title: str, steps: Sequence[Mapping[str, Any]]) -> Plot:
     highest = max(sum(step["seconds"].values()) for step in steps)
     top, ticks = _axis(highest)
     slot = (WIDTH - LEFT - RIGHT) / len(steps)
+    width = min(slot * 0.84, 32.0)
     bars = []
     for position, step in enumerate(steps):
         base = float(HEIGHT - BOTTOM)
@@ -75,7 +76,8 @@ def step_times(title: str, steps: Sequence[Mapping[str, Any]]) -> Plot:
             height = seconds / top * (HEIGHT - TOP - BOTTOM)
             base -= height
             text = f"step {step['number']}, {phase}: {seconds:.3f} s"
-            bars.append(Bar(LEFT + slot * (position + 0.08), base, slot * 0.84, height, series, text))
+            left = LEFT + slot * (position + 0.5) - width / 2
+            bars.append(Bar(left, base, width, height, series, text))
     return Plot(title, "s", tuple(phases), _steps_axis(steps, slot), ticks, bars=tuple(bars))
 
 

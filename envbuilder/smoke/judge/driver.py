@@ -27,7 +27,7 @@ def judge_driver(facts: HostFacts, card: Card | None, minimum: str | None) -> Ou
     if facts.no_driver:
         return failed(
             "no NVIDIA driver is loaded on this host",
-            f"Install one of branch {_branches(card)}, reboot, and check with nvidia-smi.",
+            f"Install a driver of {_branches(card)}, reboot, and check with nvidia-smi.",
         )
     for found in (_dropped_by_log(facts), _open_modules(facts, card), _no_room(facts)):
         if found:
@@ -103,7 +103,7 @@ def _last_branch(card: Card | None) -> int | None:
 
 def _branches(card: Card | None) -> str:
     last = _last_branch(card)
-    return f"{last} or an older one your stack allows" if last else "that knows the card (580 is the last with Pascal)"
+    return f"branch {last or 580} or older" + ("" if last else " (580 is the last that knows Pascal)")
 
 
 def _dropped_by_log(facts: HostFacts) -> Outcome | None:
