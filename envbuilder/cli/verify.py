@@ -10,7 +10,6 @@ import click
 
 if TYPE_CHECKING:
     from envbuilder.report.model import Report
-    from envbuilder.smoke.manifest import Manifest
 
 
 @click.group(name="verify", invoke_without_command=True)
@@ -51,7 +50,12 @@ def command(ctx: click.Context, /, **given: Any) -> int | None:
     if given["steps"] and not (given["trainer"] or given["soak"]):
         raise click.UsageError("--steps is for --trainer and --soak.")
     given["only"], given["skip"] = (_names(given[key]) for key in ("only", "skip"))
-    report = _replay(given) if given["probe"] else _run(given)
+    if given["probe"]:
+        from envbuilder.image.probing import replay_file
+
+        report = replay_file(given["probe"], _indices(given["gpu"]), given["stack"], given["only"], given["skip"])
+    else:
+        report = _run(given)
     _present(report, given)
     sys.exit(report.verdict.exit_code)
 
@@ -77,20 +81,10 @@ def compare(first: Path, second: Path, as_json: bool) -> None:
     sys.exit(0 if comparison.same_outcome else 1)
 
 
-def _replay(given: dict[str, Any]) -> Report:
-    from envbuilder.smoke.reading import read_facts
-    from envbuilder.smoke.registry import select
-    from envbuilder.smoke.replay import replay
-
-    select(given["only"], given["skip"])
-    facts = read_facts(given["probe"])
-    manifest = _manifest(given["stack"]) if given["stack"] else None
-    return replay(facts, _indices(given["gpu"]), manifest, _builds(facts), given["only"], given["skip"])
-
-
 def _run(given: dict[str, Any]) -> Report:
     from envbuilder.cli.progress import TerminalProgress
     from envbuilder.image.choose import choose_engine
+    from envbuilder.image.probing import manifest_of
     from envbuilder.image.proving import Wanted, prove
 
     on_gpu = given["device"] == "cuda"
@@ -112,7 +106,7 @@ def _run(given: dict[str, Any]) -> Report:
     )  # fmt: skip
     with TerminalProgress() as progress:
         progress.stage(f"verify {reference} on {'GPU ' + str(indices[0]) if on_gpu else 'the CPU'}")
-        return prove(wanted, engine, _manifest(name), progress, facts)
+        return prove(wanted, engine, manifest_of(name), progress, facts)
 
 
 def _image(engine: Any, stack: str | None, image: str | None) -> tuple[str, str]:
@@ -139,24 +133,6 @@ def _stack_of(engine: Any, image: str) -> str:
     found = engine.image(image)
     label: str = found.labels.get("io.envbuilder.stack", "") if found else ""
     return label or stack_names()[0]
-
-
-def _manifest(stack: str) -> Manifest:
-    from envbuilder.smoke.manifest import Manifest
-    from envbuilder.stack.loading import load_stack
-    from envbuilder.stack.manifest import image_manifest
-
-    data = image_manifest(*load_stack(stack), lock_digest="")
-    return Manifest(data["stack"], data["gpu"], data["lock"], data["builds"])
-
-
-def _builds(facts: Any) -> dict[str, tuple[str, ...]]:
-    """torch builds known per capability of the reported cards."""
-    from envbuilder.smoke.replay import with_capability
-    from envbuilder.stack.compat.torch_builds import builds_for
-
-    pairs = {c.cc for card in facts.cards or () if (c := with_capability(card)).cc}
-    return {f"{a}.{b}": tuple(f"{version}+{tag}" for version, tag in builds_for((a, b))) for a, b in sorted(pairs)}
 
 
 def _indices(gpu: str | None) -> list[int]:

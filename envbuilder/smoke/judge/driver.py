@@ -45,7 +45,7 @@ def judge_driver(facts: HostFacts, card: Card | None, minimum: str | None) -> Ou
             f"Go back to branch {last} (proprietary modules) and hold the package. A newer driver never helps here.",
             driver=facts.driver,
         )
-    torch_cuda = facts.torch.cuda if facts.torch else ""
+    torch_cuda = _cuda_of(facts)
     floors = [floor for floor in (minimum, driver_floor(torch_cuda) if torch_cuda else None) if floor]
     floor = max(floors, key=version, default=None)
     if floor is None:
@@ -93,6 +93,14 @@ def judge_devices(facts: HostFacts) -> Outcome:
     if not facts.devices and facts.runtime is None:
         return not_proven("the host reported neither device files nor the engine's runtime")
     return passed("the NVIDIA runtime and the device files are there", devices=sorted(facts.devices))
+
+
+def _cuda_of(facts: HostFacts) -> str:
+    """The CUDA release of torch: what it says, else what the tag of its version says (cu124 is 12.4)."""
+    if facts.torch is None or facts.torch.cuda:
+        return facts.torch.cuda if facts.torch else ""
+    tag = re.search(r"\+cu(\d+)(\d)$", facts.torch.version)
+    return f"{tag.group(1)}.{tag.group(2)}" if tag else ""
 
 
 def _last_branch(card: Card | None) -> int | None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from envbuilder.errors import InputError
+from envbuilder.image.probing import replay_file
 from envbuilder.report.present import print_text
 from envbuilder.smoke.manifest import Manifest
 from envbuilder.smoke.reading import parse_facts, read_facts
@@ -148,6 +149,18 @@ def test_every_kind_of_report(data: dict[str, Any], code: int, says: list[str]) 
     found, text = judged(data)
     assert found == code, text
     assert [word for word in says if word.lower() not in text.lower()] == [], text
+
+
+def test_a_build_that_is_only_named_is_looked_up(tmp_path: Path) -> None:
+    path = tmp_path / "p.json"
+    for version, driver, code in (
+        ("2.8.0+cu128", "570.1", 1),  # no code for the card
+        ("2.6.0+cu124", "570.1", 0),
+        ("2.6.0+cu124", "515.1", 1),  # the tag alone says CUDA 12
+        ("2.6.0+cu118", "515.1", 0),
+    ):
+        path.write_text(json.dumps({"driver": driver, "gpus": [P40], "torch": {"version": version}}))
+        assert replay_file(path, (0,), None).verdict.exit_code == code, version
 
 
 def test_the_stack_makes_a_wrong_card_and_its_own_floor_count() -> None:
