@@ -144,6 +144,36 @@ def same(args: argparse.Namespace, sizes: Sizes, steps: int) -> dict[str, Any]:
     }
 
 
+def soak(args: argparse.Namespace, sizes: Sizes, steps: int) -> dict[str, Any]:
+    """``steps`` steps with ours under the guard, memory capped by it: growth, findings, seconds."""
+    from statistics import median
+
+    from envbuilder.smoke.guard import Guard
+    from envbuilder.smoke.regression import trend
+
+    profile = json.loads(args.profile.read_text())["gpu"]
+    with Guard(profile) as guard:
+        loop = build(args, sizes, True)
+        done = []
+        for _ in range(steps):
+            done.append(loop.step())
+            if len(done) % 20 == 0:
+                print(f"  step {len(done)}", flush=True)
+    growth = trend([s.memory_bytes / 2**20 for s in done])
+    result = {
+        "steps": len(done),
+        "median_step_s": round(median(sum(s.seconds.values()) for s in done), 3),
+        "peak_gib": round(max(s.peak_bytes for s in done) / 2**30, 3),
+        "memory_mib": [round(done[i].memory_bytes / 2**20, 2) for i in (0, len(done) // 2, -1)],
+        "growth_mib_a_step": None if growth is None else [round(v, 5) for v in (growth.slope, growth.low, growth.high)],
+        "guard_findings": [f.title for f in guard.findings],
+        "guard_facts": {k: v for k, v in guard.facts.items() if k != "scope"},
+        "fallbacks": getattr(loop.modules["actor"].generate, "reasons", "stock generate"),
+    }
+    free(loop)
+    return result
+
+
 def decode(args: argparse.Namespace, batch: int, tokens: int) -> dict[str, Any]:
     """``tokens`` greedy tokens by Hugging Face generate and by ours: seconds of each, and whether they agree."""
     sizes = Sizes(prompt=256 if args.shape != "toy" else 8, response=tokens, batch=batch)
@@ -218,6 +248,8 @@ def main() -> None:
                 "peak b8, ours / stock": mine8["peak_gib"] / max(1e-9, stock8["peak_gib"]),
             }
             say(f"ratios, {name}", {k: round(v, 2) for k, v in ratios.items()})
+    if "soak" in args.parts:
+        say("soak", soak(args, Sizes(128, 16, 2) if args.shape != "toy" else Sizes(8, 8, 2), args.same_steps))
     if "same" in args.parts:
         short = Sizes(32, 16, 2) if args.shape != "toy" else Sizes(8, 8, 2)
         say("same", same(args, short, args.same_steps))

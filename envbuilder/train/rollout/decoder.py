@@ -257,7 +257,7 @@ class Decoder:
             self._step()  # loads every kernel and workspace before the capture
         torch.cuda.current_stream().wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):  # other threads may ask for free memory
             self._step()
         for tensor, value in zip(self._state(), saved, strict=True):
             tensor.copy_(value)
