@@ -7,43 +7,25 @@ first, before verl. The stack is read from ``ENVBUILDER_STACK``, by default the 
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 from pathlib import Path
-from typing import Any
 
-from envbuilder.errors import InputError, Place
 from envbuilder.smoke import adapt
+from envbuilder.smoke.manifest import IMAGE_MANIFEST, load_manifest
 
 STACK_ENVIRONMENT = "ENVBUILDER_STACK"
-IMAGE_STACK = Path("/opt/envbuilder/stack.json")
-
-
-def read_stack() -> dict[str, Any]:
-    """The stack and its GPU profile as JSON-typed data: ``{"stack": ..., "gpu": ...}``. Raises InputError."""
-    path = Path(os.environ.get(STACK_ENVIRONMENT, IMAGE_STACK))
-    try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        data["stack"]["compute"], data["gpu"]["dtypes"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(
-            f"this is no stack of envbuilder: {error}",
-            place=Place(str(path)),
-            cure=f"Run in the image, or let {STACK_ENVIRONMENT} name a file made by `envbuilder patch stack`.",
-        ) from error
-    return data
 
 
 def _start() -> None:
-    data = read_stack()
-    compute = data["stack"]["compute"]
+    manifest = load_manifest(Path(os.environ.get(STACK_ENVIRONMENT, IMAGE_MANIFEST)))
+    compute = manifest.stack["compute"]
     adapt.install(compute["dtype"], compute["attention"])
     folder = os.environ.get("ENVBUILDER_GUARD")
     if folder:
         from envbuilder.smoke import guard_worker
 
-        guard_worker.start(Path(folder), data["gpu"], Path(sys.argv[0]).name or "python")
+        guard_worker.start(Path(folder), manifest.gpu, Path(sys.argv[0]).name or "python")
 
 
 _start()

@@ -28,6 +28,7 @@ _LOADERS = (
     "transformers.modeling_utils",
     "transformers.core_model_loading",
 )
+_LISTS = (list, tuple)
 _LOADER_FUNCTIONS = frozenset({"load_state_dict", "_load_from_state_dict"})
 
 
@@ -46,6 +47,7 @@ class GuardMode(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped he
         self.excepted = 0
         self._limits = limits
         self._narrow = limits.dtypes
+        self._attention: dict[Any, str] = {}
         self._record = record
 
     def __torch_dispatch__(
@@ -59,24 +61,29 @@ class GuardMode(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped he
                 return func(*args, **(kwargs or {}))
             return NotImplemented
         self.operations += 1
-        name = func._schema.name
-        if name.startswith("aten::_"):
-            self._check_attention(name[6:], args)
-        elif name.partition("::")[0] in ATTENTION_NAMESPACES:
-            self._refuse_attention(name, "flash")
+        name = self._attention.get(func)
+        if name is None:
+            name = self._attention[func] = _attention_name(func._schema.name)
+        if name:
+            self._check_attention(name)
         result = func(*args, **kwargs) if kwargs else func(*args)
+        # This runs for every operation: tensors are told by their dtype, which nothing else among arguments has.
         narrow = self._narrow
-        for value in (args, kwargs.values(), (result,)) if kwargs else (args, (result,)):
-            for item in value:
-                if isinstance(item, torch.Tensor):
-                    if item.dtype in narrow:
-                        self._check_narrow(name, args, kwargs, result)
-                        return result
-                elif isinstance(item, (list, tuple)) and any(
-                    isinstance(part, torch.Tensor) and part.dtype in narrow for part in item
-                ):
-                    self._check_narrow(name, args, kwargs, result)
+        for value in args:
+            if value.__class__ in _LISTS:
+                if any(getattr(part, "dtype", None) in narrow for part in value):
+                    break
+            elif getattr(value, "dtype", None) in narrow:
+                break
+        else:
+            if kwargs and any(getattr(value, "dtype", None) in narrow for value in kwargs.values()):
+                pass
+            elif result.__class__ in _LISTS:
+                if not any(getattr(part, "dtype", None) in narrow for part in result):
                     return result
+            elif getattr(result, "dtype", None) not in narrow:
+                return result
+        self._check_narrow(func._schema.name, args, kwargs, result)
         return result
 
     def _check_narrow(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None, result: Any) -> None:
@@ -109,10 +116,13 @@ class GuardMode(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped he
         cast = name in _CASTS and bool(read) and not made
         return (cast or name in _VIEWS) and _within_loader()
 
-    def _check_attention(self, op: str, args: tuple[Any, ...]) -> None:
+    def _check_attention(self, name: str) -> None:
+        op = name.removeprefix("aten::")
         backend = ATTENTION_OPS.get(op)
-        if backend and backend not in self._limits.attention:
-            self._refuse_attention(f"aten::{op}", backend)
+        if name.partition("::")[0] in ATTENTION_NAMESPACES:
+            self._refuse_attention(name, "flash")
+        elif backend and backend not in self._limits.attention:
+            self._refuse_attention(name, backend)
         elif op == CPU_ATTENTION_OP:
             # A CPU always runs its own kernel, which says nothing of what CUDA would choose. It is a fault only when
             # the program has left no back end enabled that the card has, so that CUDA could not choose one.
@@ -133,6 +143,13 @@ class GuardMode(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped he
             f"{backend} attention ({op})",
             f"{self._limits.title} has {', '.join(sorted(self._limits.attention))} attention only.",
         )
+
+
+def _attention_name(name: str) -> str:
+    """The operation's name if it is an attention, empty for any other."""
+    namespace, _, op = name.partition("::")
+    known = namespace in ATTENTION_NAMESPACES or op in ATTENTION_OPS or op == CPU_ATTENTION_OP
+    return name if known else ""
 
 
 def _tensors(values: Sequence[Any]) -> Iterator[torch.Tensor]:
