@@ -9,12 +9,13 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from typing import IO
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
 from envbuilder.diagnose.patterns import Match, Matcher, compiled, literals
-from envbuilder.errors import InputError
+from envbuilder.errors import InputError, Place
 
 CHUNK = 1 << 22
 LINES_BEFORE = 2
@@ -44,6 +45,7 @@ def byte_chunks(stream: IO[bytes]) -> Iterator[bytes]:
     if head.startswith(_MAGIC) or _is_binary(head[:65536]):
         raise InputError(
             "this is a binary file, not a log",
+            place=Place(str(getattr(stream, "name", ""))),
             cure="Give the text that was printed. `envbuilder audit` reads binaries.",
         )
     encoding = _wide_encoding(head)
@@ -104,19 +106,24 @@ def decode(data: bytes) -> str:
     return _ANSI.sub("", data.decode("utf-8", "replace"))
 
 
-class Scanner:
-    """Runs all matchers over a log, once. ``lines`` and ``tail`` say what was read."""
+@lru_cache(maxsize=2)
+def _index(patterns: tuple[str, ...]) -> tuple[BytesAhoCorasick, list[list[str]]]:
+    """The automaton over the fixed texts of the patterns, and the patterns that each text may begin a match of."""
+    by_literal: dict[bytes, list[str]] = {}
+    for pattern in patterns:
+        for literal in literals(pattern):
+            by_literal.setdefault(literal.encode(), []).append(pattern)
+    return BytesAhoCorasick(list(by_literal), implementation=Implementation.DFA), list(by_literal.values())
 
-    def __init__(self, patterns: Mapping[str, Matcher]) -> None:
-        by_literal: dict[bytes, list[Matcher]] = {}
-        for pattern, matcher in patterns.items():
-            for literal in literals(pattern):
-                by_literal.setdefault(literal.encode(), []).append(matcher)
-        self._matchers = list(by_literal.values())
-        self._automaton = BytesAhoCorasick(list(by_literal), implementation=Implementation.DFA)
+
+class Scanner:
+    """Runs all matchers over a log, once. ``lines`` and ``empty`` say what was read."""
+
+    def __init__(self, matchers: Mapping[str, Matcher]) -> None:
+        self._automaton, patterns = _index(tuple(matchers))
+        self._matchers = [[matchers[pattern] for pattern in group] for group in patterns]
         self.lines = 0
         self.empty = True
-        self.tail: list[str] = []
 
     def scan(self, chunks: Iterable[bytes]) -> None:
         """Read all of ``chunks``. A place near a chunk's end is looked at again with what follows it."""
@@ -132,7 +139,6 @@ class Scanner:
             buffer = buffer[cut:]
         self._look(buffer, first_line, len(buffer))
         self.lines = first_line + buffer.count(b"\n") - (1 if not buffer or buffer.endswith(b"\n") else 0)
-        self.tail = [line for line in decode(buffer[-REACH:]).splitlines() if line.strip()][-4:]
 
     def _look(self, buffer: bytes, first_line: int, until: int) -> None:
         if self.empty and buffer.strip():
