@@ -58,11 +58,11 @@ def weigh(rules: Iterable[Rule], matchers: Mapping[str, Matcher], facts: Facts) 
 
 
 def _judge(rule: Rule, matchers: Mapping[str, Matcher], facts: Facts) -> Candidate | None:
-    if not all(matchers[p].count for p in rule.needs) or any(matchers[p].count for p in rule.against):
+    if not all(matchers[p].found for p in rule.needs) or any(matchers[p].found for p in rule.against):
         return None
     if not all(holds(condition, facts) for condition in rule.when):
         return None
-    helping = [p for p in rule.helps if matchers[p].count]
+    helping = [p for p in rule.helps if matchers[p].found]
     score = NEED * len(rule.needs) + HELP * len(helping) + CONDITION * len(rule.when) + rule.weight
     matches = [matchers[p].found[0] for p in (*rule.needs, *helping)]
     return Candidate(rule, score, tuple(matches))

@@ -74,7 +74,7 @@ def _verdict(
     undecided = {rule.id for rule in book if not rule.decides}
     if any(f.severity is not Severity.ADVICE and f.rule not in undecided for f in findings):
         return Verdict.NO
-    failed = any(found[pattern].count for pattern in UNKNOWN_FAILURES)
+    failed = any(found[pattern].found for pattern in UNKNOWN_FAILURES)
     if scanner.empty or any(f.rule in undecided for f in findings) or (failed and not findings):
         return Verdict.UNKNOWN
     return Verdict.YES

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import codecs
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import IO
 
 from ahocorasick_rs import BytesAhoCorasick, Implementation
 
-from envbuilder.diagnose.patterns import Match, Matcher, compiled, literals
+from envbuilder.diagnose.patterns import MOST_VAIN, Match, Matcher, compiled, literals
 from envbuilder.errors import InputError, Place
 
 CHUNK = 1 << 22
 LINES_BEFORE = 2
 LINES_AFTER = 5
+PLACES_AT_END = 64
 REACH = 4096
 _MAGIC = (b"\x7fELF", b"PK\x03\x04", b"\x89PNG", b"\xff\xd8\xff", b"%PDF", b"BZh", b"\xfd7zXZ", b"\x28\xb5\x2f\xfd")
 _GZIP = b"\x1f\x8b"
@@ -107,69 +109,113 @@ def decode(data: bytes) -> str:
 
 
 @lru_cache(maxsize=2)
-def _index(patterns: tuple[str, ...]) -> tuple[BytesAhoCorasick, list[list[str]]]:
-    """The automaton over the fixed texts of the patterns, and the patterns that each text may begin a match of."""
-    by_literal: dict[bytes, list[str]] = {}
+def _by_literal(patterns: tuple[str, ...]) -> dict[bytes, tuple[str, ...]]:
+    """The fixed texts of the patterns, each with the patterns that it may begin a match of."""
+    found: dict[bytes, list[str]] = {}
     for pattern in patterns:
         for literal in literals(pattern):
-            by_literal.setdefault(literal.encode(), []).append(pattern)
-    return BytesAhoCorasick(list(by_literal), implementation=Implementation.DFA), list(by_literal.values())
+            found.setdefault(literal.encode(), []).append(pattern)
+    return {literal: tuple(group) for literal, group in found.items()}
+
+
+@lru_cache(maxsize=2)
+def _automaton(texts: tuple[bytes, ...]) -> BytesAhoCorasick:
+    return BytesAhoCorasick(list(texts), implementation=Implementation.DFA)
+
+
+class _Search:
+    """The automaton over the fixed texts of some matchers."""
+
+    def __init__(self, by_literal: Mapping[bytes, Sequence[Matcher]]) -> None:
+        self._automaton = _automaton(tuple(by_literal))
+        self.groups = list(by_literal.values())
+
+    def places(self, buffer: bytes) -> Iterator[tuple[int, Sequence[Matcher]]]:
+        """Where a fixed text stands, and the matchers to try there."""
+        for index, start, _ in self._automaton.find_matches_as_indexes(buffer.lower(), overlapping=True):
+            yield start, self.groups[index]
 
 
 class Scanner:
-    """Runs all matchers over a log, once. ``lines`` and ``empty`` say what was read."""
+    """Runs all matchers over a log, once. ``lines`` and ``empty`` say what was read.
+
+    A matcher that was tried too often in vain is left out until the end of the log, where errors stand: its last places
+    there are looked at.
+    """
 
     def __init__(self, matchers: Mapping[str, Matcher]) -> None:
-        self._automaton, patterns = _index(tuple(matchers))
-        self._matchers = [[matchers[pattern] for pattern in group] for group in patterns]
+        self._all = {
+            literal: [matchers[pattern] for pattern in group] for literal, group in _by_literal(tuple(matchers)).items()
+        }
         self.lines = 0
         self.empty = True
 
     def scan(self, chunks: Iterable[bytes]) -> None:
         """Read all of ``chunks``. A place near a chunk's end is looked at again with what follows it."""
-        buffer = b""
-        first_line = 1
+        search = _Search(self._all)
+        buffer = last = b""
+        first_line = last_line = 1
         for chunk in _large(chunks):
             buffer += chunk
             cut = _line_back(buffer, len(buffer), LINES_BEFORE + LINES_AFTER + 1)
             if cut == 0 and len(buffer) > CHUNK:
                 cut = len(buffer) - 2 * REACH
-            self._look(buffer, first_line, min(len(buffer), cut + REACH))
+            self._look(search, buffer, first_line, min(len(buffer), cut + REACH))
+            if any(all(matcher.spent for matcher in group) for group in search.groups):
+                search = _Search({k: g for k, g in self._all.items() if not all(m.spent for m in g)})
+            last, last_line = buffer, first_line
             first_line += buffer.count(b"\n", 0, cut)
             buffer = buffer[cut:]
-        self._look(buffer, first_line, len(buffer))
+        self._look(search, buffer, first_line, len(buffer))
+        self._look_at_end(last or buffer, last_line)
         self.lines = first_line + buffer.count(b"\n") - (1 if not buffer or buffer.endswith(b"\n") else 0)
 
-    def _look(self, buffer: bytes, first_line: int, until: int) -> None:
+    def _look(self, search: _Search, buffer: bytes, first_line: int, until: int) -> None:
         if self.empty and buffer.strip():
             self.empty = False
         position, line = 0, first_line
-        for index, start, _ in self._automaton.find_matches_as_indexes(buffer.lower(), overlapping=True):
+        for start, group in search.places(buffer):
             if start >= until:
                 break
-            active = [matcher for matcher in self._matchers[index] if not matcher.spent]
-            if not active:
-                continue
-            line += buffer.count(b"\n", position, start)
-            position = start
-            window_start = max(_line_back(buffer, start, LINES_BEFORE), start - REACH)
-            window = buffer[window_start : min(_line_forward(buffer, start, LINES_AFTER), start + REACH)]
-            _try(active, decode(window), line - buffer.count(b"\n", window_start, start))
+            active = [matcher for matcher in group if not matcher.spent]
+            if active:
+                line += buffer.count(b"\n", position, start)
+                position = start
+                _try(active, buffer, start, line)
+
+    def _look_at_end(self, buffer: bytes, first_line: int) -> None:
+        vain = {k: [m for m in group if m.vain >= MOST_VAIN] for k, group in self._all.items()}
+        vain = {literal: group for literal, group in vain.items() if group}
+        if not vain:
+            return
+        recent: dict[int, deque[int]] = {}
+        search = _Search(vain)
+        for start, group in search.places(buffer):
+            recent.setdefault(id(group), deque(maxlen=PLACES_AT_END)).append(start)
+        for group in search.groups:
+            for start in recent.get(id(group), ()):
+                _try(group, buffer, start, first_line + buffer.count(b"\n", 0, start))
 
 
-def _try(active: list[Matcher], raw: str, line: int) -> None:
+def _try(active: Sequence[Matcher], buffer: bytes, start: int, line: int) -> None:
+    """Run the matchers over the lines around ``start``, which is in the given line of the log."""
+    window_start = max(_line_back(buffer, start, LINES_BEFORE), start - REACH)
+    window = buffer[window_start : min(_line_forward(buffer, start, LINES_AFTER), start + REACH)]
+    line -= buffer.count(b"\n", window_start, start)
+    raw = decode(window)
     plain = None
     for matcher in active:
-        matcher.tried += 1
         expression = compiled(matcher.pattern)
         text, match = raw, expression.search(raw)
         if match is None:
             plain = _PREFIX.sub("", raw) if plain is None else plain
             text, match = plain, expression.search(plain)
-        if match:
-            groups = tuple((k, v.strip()) for k, v in match.groupdict().items() if v and v.strip())
-            first = (match.group(1) or "") if match.re.groups else ""
-            matcher.add(Match(line + text.count("\n", 0, match.start()), _quote(text, match), groups, first))
+        if match is None:
+            matcher.vain += 1
+            continue
+        groups = tuple((k, v.strip()) for k, v in match.groupdict().items() if v and v.strip())
+        first = (match.group(1) or "") if match.re.groups else ""
+        matcher.add(Match(line + text.count("\n", 0, match.start()), _quote(text, match), groups, first))
 
 
 def _quote(text: str, match: re.Match[str]) -> str:

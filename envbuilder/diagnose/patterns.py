@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 MIN_LITERAL = 3
+MOST_FOUND = 12
+MOST_VAIN = 400
 
 
 @lru_cache(maxsize=4096)
@@ -139,26 +141,21 @@ class Match:
 
 @dataclass
 class Matcher:
-    """A pattern with what it found. Keeps the first and the newest few matches and counts the rest."""
+    """A pattern with what it found: the first few matches and how often it was tried in vain."""
 
     pattern: str
-    count: int = 0
-    tried: int = 0
     found: list[Match] = field(default_factory=list)
+    vain: int = 0
 
     @property
     def spent(self) -> bool:
-        """Whether further places need not be looked at: enough was seen, or enough was tried in vain."""
-        return self.count >= 40 or self.tried >= 20_000
+        """Whether further places need not be looked at: enough was found, or enough was tried in vain."""
+        return len(self.found) >= MOST_FOUND or self.vain >= MOST_VAIN
 
     def add(self, match: Match) -> None:
-        """Take in a match, unless it is the one found just before (windows overlap)."""
-        if match in self.found:
-            return
-        self.count += 1
-        self.found.append(match)
-        if len(self.found) > 12:
-            del self.found[6]
+        """Take in a match, unless it is known already (windows overlap)."""
+        if match not in self.found:
+            self.found.append(match)
 
 
 def matchers(patterns: Sequence[str]) -> dict[str, Matcher]:
