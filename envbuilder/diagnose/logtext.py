@@ -192,9 +192,12 @@ class Scanner:
         search = _Search(vain)
         for start, group in search.places(buffer):
             recent.setdefault(id(group), deque(maxlen=PLACES_AT_END)).append(start)
-        for group in search.groups:
-            for start in recent.get(id(group), ()):
-                _try(group, buffer, start, first_line + buffer.count(b"\n", 0, start))
+        places = sorted(((s, n) for n, group in enumerate(search.groups) for s in recent.get(id(group), ())))
+        position, line = 0, first_line
+        for start, number in places:
+            line += buffer.count(b"\n", position, start)
+            position = start
+            _try(search.groups[number], buffer, start, line)
 
 
 def _try(active: Sequence[Matcher], buffer: bytes, start: int, line: int) -> None:

@@ -9,8 +9,8 @@ _RULES: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"(\b[a-z][a-z0-9+.-]*://)[^\s/@'\"]+@", re.IGNORECASE), r"\1<secret>@"),
     (
         re.compile(
-            r"((?:[\w-]*(?:token|password|passwd|pwd|secret|api[_-]?key|access[_-]?key|credential)s?[\w-]*)"
-            r"[\"']?\s*(?:[=:]|\s--?\s)\s*[\"']?)(?!<)[^\s\"',;&)]+",
+            r"([\w-]*(?:token|password|passwd|pwd|secret|api[_-]?key|access[_-]?key|credentials?)(?![a-z])[\w-]*"
+            r"[\"']?\s*(?:=(?!=)|:)\s*[\"']?)(?!<)[^\s\"',;&)]+",
             re.IGNORECASE,
         ),
         r"\1<secret>",
