@@ -21,13 +21,20 @@ _EVERY_SECONDS = 0.1
 
 
 def setup() -> None:
-    """Run in a fresh worker, before it imports anything of verl."""
+    """Run in a fresh worker, before it imports anything of verl.
+
+    The guard is not started here: verl imports ``external_lib`` in the workers that compute, and that starts it there.
+    In every worker it would make a CUDA context, and take memory of the card, where nothing is computed.
+    """
+    from envbuilder.smoke import adapt
+    from envbuilder.smoke.manifest import IMAGE_MANIFEST, load_manifest
+
+    compute = load_manifest(Path(os.environ.get("ENVBUILDER_STACK", IMAGE_MANIFEST))).stack["compute"]
+    adapt.install(compute["dtype"], compute["attention"])
     on_gpu = os.environ.get(DEVICE_ENVIRONMENT) == "cuda"
     if not on_gpu:
         os.environ["CUDA_VISIBLE_DEVICES"] = ""
         stand_in_for_gpu()
-    import envbuilder.smoke.external_lib  # noqa: F401
-
     folder = os.environ.get(SAMPLES_ENVIRONMENT)
     if folder:
         path = Path(folder) / f"memory-{os.getpid()}.jsonl"

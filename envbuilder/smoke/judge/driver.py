@@ -72,6 +72,8 @@ def judge_devices(facts: HostFacts) -> Outcome:
         )
     if text:
         return failed(f"the engine could not give the container a GPU: {text}", "See the engine's log on the host.")
+    if facts.kernel_ok:
+        return passed("a kernel ran, so CUDA has what it needs", devices=sorted(facts.devices))
     uvm = [name for name in facts.devices if name.endswith("nvidia-uvm")]
     seen_by_torch = facts.torch.error if facts.torch else ""
     if any(not facts.devices[name] for name in uvm) or (
