@@ -52,6 +52,7 @@ smoke: $(SMOKE)/.ready
 # Times and ratios, measured side by side in one run; nothing here passes or fails.
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.bench_lock
+	$(BIN)/python -m benchmarks.bench_audit
 
 # The JSON Schemas that editors read, made from the models.
 schema: $(VENV)/.ready

@@ -121,7 +121,7 @@ class Headers:
 
     def __init__(self, source: Source) -> None:
         self._source = source
-        self._near = 1 << 16
+        self._near = 1 << 14
         self.buffer = b""
         self.base = 0
 

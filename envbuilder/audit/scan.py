@@ -26,7 +26,8 @@ _PTX = re.compile(
 )
 _PTX_HEAD = 512
 _PTX_LONGEST = 64 << 20
-_PATTERNS = (MAGIC, kernels.ELF_MAGIC, b".version")
+_ELF = kernels.ELF_MAGIC[:4]  # found faster without its tail, which is of bytes that every file is full of
+_PATTERNS = (MAGIC, _ELF, b".version")
 PTX_NUMBER, SASS_NUMBER = 1, 2
 _SUFFIX = {b"": 0, b"a": 0x100000, b"f": 0x200000}
 
@@ -98,7 +99,7 @@ class Scanner:
         after: int | None = None
         if pattern is MAGIC:
             after = self._fatbin(offset)
-        elif pattern is kernels.ELF_MAGIC:
+        elif pattern is _ELF:
             after = self._cubin(offset)
         else:
             after = self._ptx(offset)

@@ -222,7 +222,7 @@ def refuse_other_card(record: SlimRecord, capability: tuple[int, int], name: str
         found = Arch(*capability)
         raise HostError(
             f"this environment was slimmed for {record.sm} and cannot serve {name}, which is {found.sm}: the code for "
-            "it was blanked, and CUDA would end with no more than an unknown error",
+            'it was blanked, and CUDA would end in "device kernel image is invalid"',
             cure=f"Use the image that was not slimmed, or build one with --slim for {found.sm}.",
         )
 

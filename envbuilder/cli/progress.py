@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from types import TracebackType
-from typing import IO
+from typing import IO, TYPE_CHECKING
 
 import click
+
+if TYPE_CHECKING:
+    from rich.progress import Progress, TaskID
 
 
 class TerminalProgress:
     """Shows progress on standard error and keeps the full log in ``log_file`` when one is given."""
 
     def __init__(self, log_file: IO[str] | None = None) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, DownloadColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
-
         self._log = log_file
         self._started = time.monotonic()
         self._stage_started = self._started
         self._title = ""
-        self._console = Console(stderr=True, highlight=False)
-        self._live = (
-            Progress(
-                TextColumn("{task.fields[title]}", markup=False),
-                BarColumn(bar_width=20),
-                DownloadColumn(),
-                TimeElapsedColumn(),
-                TextColumn("{task.fields[item]}", markup=False),
-                console=self._console,
-                transient=True,
-            )
-            if self._console.is_terminal
-            else None
-        )
+        # Plain lines need none of rich, whose import takes longer than many a command.
+        self._live = _live() if sys.stderr.isatty() else None
         self._task: TaskID | None = None
 
     def __enter__(self) -> TerminalProgress:
@@ -84,3 +73,18 @@ class TerminalProgress:
         mark = click.style("failed", fg="red") if failed else click.style("done", fg="green")
         click.echo(f"{mark}  {self._title}  {seconds:.1f} s", err=True)
         self._title = ""
+
+
+def _live() -> Progress:
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeElapsedColumn
+
+    return Progress(
+        TextColumn("{task.fields[title]}", markup=False),
+        BarColumn(bar_width=20),
+        DownloadColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[item]}", markup=False),
+        console=Console(stderr=True, highlight=False),
+        transient=True,
+    )

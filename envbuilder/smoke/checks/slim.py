@@ -1,4 +1,4 @@
-"""A slimmed image serves one card: any other would die with "unknown error" in its first kernel."""
+"""A slimmed image serves one card: any other would die in its first kernel."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _run(context: Context) -> Outcome:
     if found != kept:
         return failed(
             f"this image was slimmed for {sm} and cannot serve {name}, which is sm_{found[0]}{found[1]}: the code for "
-            "it was blanked, and CUDA would end with no more than an unknown error",
+            'it was blanked, and CUDA would end in "device kernel image is invalid"',
             f"Use the image that was not slimmed, or build one with --slim for sm_{found[0]}{found[1]}.",
             slimmed_for=sm,
         )
