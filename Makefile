@@ -9,7 +9,7 @@ RELOCK = $(COMPILE) --python-version 3.10
 # The second environment: what the image of p40-debian holds, by its own lock, and pytest.
 SMOKE := .smoke-venv
 
-.PHONY: image e2e test lint unit smoke bench schema relock-tools clean
+.PHONY: image e2e test lint unit smoke bench fuzz schema relock-tools clean
 
 test: lint unit smoke
 
@@ -53,6 +53,18 @@ smoke: $(SMOKE)/.ready
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.bench_lock
 	$(BIN)/python -m benchmarks.bench_audit
+
+# A million inputs for everything that reads bytes of strangers (RUNS changes it); a find is written to build/fuzz.
+RUNS ?= 1000000
+FUZZ := build/fuzz/.venv
+fuzz: $(FUZZ)/.ready
+	cd build/fuzz && PYTHONPATH=$(CURDIR) $(CURDIR)/$(FUZZ)/bin/python $(CURDIR)/tests/fuzz/fuzz_audit.py corpus -runs=$(RUNS)
+
+$(FUZZ)/.ready: $(VENV)/.ready requirements/fuzz.txt
+	$(BIN)/uv venv --quiet --clear --python 3.11 $(FUZZ)
+	VIRTUAL_ENV=$(CURDIR)/$(FUZZ) $(BIN)/uv pip install --quiet --require-hashes -r requirements/fuzz.txt
+	VIRTUAL_ENV=$(CURDIR)/$(FUZZ) $(BIN)/uv pip install --quiet --constraints requirements/dev.txt lz4 zstandard isal
+	touch $@
 
 # The JSON Schemas that editors read, made from the models.
 schema: $(VENV)/.ready

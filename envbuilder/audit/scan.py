@@ -151,9 +151,9 @@ class Scanner:
             return None
         isa_major, isa_minor, arch, suffix = match.groups()
         raw = (PTX_NUMBER, int(isa_minor), int(isa_major), int(arch), _SUFFIX[suffix])
-        position, kernel = offset + match.end(), False
+        position, kernel, step = offset + match.end(), False, 2048
         while position < offset + _PTX_LONGEST:
-            data = self._source.read(position, CHUNK // 4)
+            data = self._source.read(position, step)
             if not data:
                 break
             stops = [i for i in (data.find(b"\0"), data.find(b"\n.version")) if i >= 0]
@@ -161,7 +161,8 @@ class Scanner:
             if stops:
                 position += min(stops)
                 break
-            position += max(len(data) - 16, 1) if len(data) == CHUNK // 4 else len(data)
+            position += max(len(data) - 16, 1) if len(data) == step else len(data)
+            step = min(step * 4, CHUNK // 4)
         self.found.add((raw,), not kernel, offset)
         return position
 
