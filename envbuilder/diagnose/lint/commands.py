@@ -225,6 +225,8 @@ def _pip(words: list[str], lines: list[int], command: Command) -> Step | None:
             requirement = pip_requirement(word, line)
             if requirement is not None:
                 step.requirements.append(requirement)
+            elif re.match(r"^[A-Za-z][\w.-]*=\d[^=]*$", word):
+                step.requirements.append(Requirement(word.partition("=")[0].lower(), "", word, line))
             elif word not in (".",):
                 step.requirements.append(Requirement("", "", word, line, url=word))
         position += 1

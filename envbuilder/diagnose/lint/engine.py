@@ -18,9 +18,11 @@ from envbuilder.diagnose.lint.checks import (
     hygiene,
     images,
     installs,
+    runs,
     stacks,
     torch_builds,
     verl,
+    wheels,
 )
 from envbuilder.diagnose.lint.formats import READERS, TITLES, format_of
 from envbuilder.diagnose.lint.model import Hit, Recipe
@@ -33,13 +35,30 @@ from envbuilder.report import Finding, Severity
 from envbuilder.stack.compat.cards import Card, cards_in, find_card
 
 DEFAULT_CARD = "p40"
-_INSTALLS = (torch_builds.check, installs.check, extensions.check,
+_INSTALLS = (
+    torch_builds.check,
+    installs.check,
+    extensions.check,
     architectures.check,
-    compilers.check, cudnn.check, conda.check, conda.check_names,
-             stacks.check_misspelt, hygiene.check)  # fmt: skip
+    compilers.check,
+    cudnn.check,
+    conda.check,
+    conda.check_names,
+    stacks.check_misspelt,
+    hygiene.check,
+    wheels.check,
+    verl.check_source,
+)
 _CHECKS: dict[str, tuple[Callable[[Recipe], Iterator[Hit]], ...]] = {
-    "dockerfile": (*_INSTALLS, images.check, images.check_index_variables, verl.check),
-    "script": (*_INSTALLS, containers.check_runs, verl.check),
+    "dockerfile": (
+        *_INSTALLS,
+        images.check,
+        images.check_index_variables,
+        runs.check,
+        architectures.check_commands,
+        verl.check,
+    ),
+    "script": (*_INSTALLS, containers.check_runs, runs.check, architectures.check_commands, verl.check),
     "requirements": _INSTALLS,
     "environment": _INSTALLS,
     "pyproject": _INSTALLS,

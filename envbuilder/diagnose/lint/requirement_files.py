@@ -76,6 +76,8 @@ def _one(recipe: Recipe, step: Step, line: str, number: int) -> None:
         _several(recipe, step, line, parts, number)
         return
     requirement = pip_requirement(line, number)
+    if requirement is None and re.match(r"^[A-Za-z][\w.-]*=\d[^=\s]*(=\S+)?$", line):
+        requirement = Requirement(line.partition("=")[0].lower(), "", line, number)
     if requirement is None:
         recipe.hits.append(Hit("requirement-unreadable", number, (line,), {"text": line}))
         return

@@ -88,6 +88,12 @@ def arch_list(recipe: Recipe, value: str, line: int | None, field: str | None = 
             return
 
 
+def check_commands(recipe: Recipe) -> Iterator[Hit]:
+    """nvcc and cmake lines of scripts and Dockerfiles with fixed architectures."""
+    if re.search(r"\b(nvcc|cmake|make)\b", recipe.text):
+        yield from check_build_file(recipe)
+
+
 def check_build_file(recipe: Recipe) -> Iterator[Hit]:
     """CMake, Make and setup.py: fixed architectures that miss the card."""
     card = lowest(recipe)
@@ -100,7 +106,7 @@ def check_build_file(recipe: Recipe) -> Iterator[Hit]:
             digits = next(g for g in match.groups() if g)
             ptx = "+PTX" if "code=compute_" in match.group(0) or "code=[compute_" in match.group(0) else ""
             found.append((f"{digits[:-1]}.{digits[-1]}{ptx}", number, line.strip()))
-        cmake = re.search(r"CMAKE_CUDA_ARCHITECTURES[\"']?[\s=:A-Z]*[\"']?([\d;, ar-]+)", code)
+        cmake = re.search(r"CUDA_ARCHITECTURES[\"']?[\s=:A-Z]*[\"']?([\d;, ar-]+)", code)
         if cmake and re.search(r"\d{2}", cmake.group(1)):
             for digits in re.findall(r"\d{2,3}", cmake.group(1)):
                 found.append((f"{digits[:-1]}.{digits[-1]}+PTX", number, line.strip()))

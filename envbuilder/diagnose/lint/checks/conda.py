@@ -9,6 +9,8 @@ from packaging.version import InvalidVersion, Version
 
 from envbuilder.diagnose.lint.checking import numbers
 from envbuilder.diagnose.lint.model import Base, Hit, Recipe, Requirement, Step
+from envbuilder.stack.compat.cuda import tag_of_cuda
+from envbuilder.stack.compat.torch_builds import exists, release
 
 _PYTORCH = ("pytorch", "pytorch-gpu")
 _GPU_NAMES = (
@@ -69,7 +71,19 @@ def _channel(step: Step) -> Iterator[Hit]:
             (torch.raw, f"channels: {', '.join(step.channels)}"),
             {"version": torch.version or torch.specifier},
         )
+    toolkit = next((r for r in step.requirements if r.name == "cudatoolkit"), None)
+    newer = torch is not None and (not torch.specifier or _at_least(torch, "1.13"))
+    alone = toolkit is not None and "pytorch-cuda" not in names
+    if torch is not None and toolkit is not None and alone and newer and _uses_pytorch_channel(step, torch):
+        values = {"version": torch.version or "1.13 and newer"}
+        yield Hit("conda-cudatoolkit-ignored", toolkit.line, (torch.raw, toolkit.raw), values)
     cuda = next((r for r in step.requirements if r.name == "pytorch-cuda"), None)
+    if torch is not None and cuda is not None and torch.version.count(".") == 2 and cuda.version:
+        tag = tag_of_cuda(cuda.version)
+        if exists(torch.version, tag) is False and not _at_least(torch, "2.6"):
+            row = release(torch.version)
+            values = {"build": f"{torch.version}+{tag}", "tags": ", ".join(row.tags if row else ())}
+            yield Hit("torch-build-nonexistent", cuda.line, (torch.raw, cuda.raw), values)
     if cuda is not None and step.channels and not any("nvidia" in c for c in step.channels):
         yield Hit("conda-pytorch-cuda-without-nvidia", cuda.line, (cuda.raw, f"channels: {', '.join(step.channels)}"))
 

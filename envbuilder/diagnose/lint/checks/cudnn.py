@@ -80,9 +80,11 @@ def _mixed(steps: list[Step], torch: Requirement | None) -> Iterator[Hit]:
             elif requirement.name in _UNSUFFIXED and numbers(requirement.version)[:1] >= (13,):
                 # From CUDA 13 on the names carry no suffix.
                 majors.setdefault("cu13", requirement)
+    wanted = f"cu{torch.local[2:4]}" if torch and torch.local.startswith("cu") else ""
+    if torch and wanted and majors:
+        majors.setdefault(wanted, torch)
     if len(majors) > 1:
         tags = sorted(majors)
-        wanted = f"cu{torch.local[2:4]}" if torch and torch.local.startswith("cu") else ""
         odd = next((majors[t] for t in tags if t != wanted), majors[tags[-1]])
         yield Hit(
             "nvidia-packages-of-two-cudas",

@@ -21,6 +21,7 @@ def check(recipe: Recipe) -> Iterator[Hit]:
             yield from _apex(recipe, steps, position, step)
             yield from _isolation(recipe, steps, step)
             if builds_extension(steps, step):
+                yield from _packaging(base, steps, position, step)
                 yield from _builds(recipe, base, steps, position, step)
 
 
@@ -167,6 +168,33 @@ def _isolation(recipe: Recipe, steps: list[Step], step: Step) -> Iterator[Hit]:
             return
     if apex_source(steps, step) and "--no-build-isolation" not in step.text and "global-option" not in step.options:
         yield Hit("needs-no-build-isolation", step.line, (_first(step.text),), {"name": "apex"})
+
+
+_BRINGS_PACKAGING = (
+    "packaging",
+    "transformers",
+    "accelerate",
+    "datasets",
+    "verl",
+    "vllm",
+    "ray",
+    "huggingface-hub",
+    "wandb",
+)
+
+
+def _packaging(base: Base | None, steps: list[Step], position: int, step: Step) -> Iterator[Hit]:
+    """A build without isolation before which nothing installs its build requirements."""
+    if "--no-build-isolation" not in step.text or base is None or base.image not in ("nvidia/cuda", "ubuntu", "debian"):
+        return
+    for earlier in steps[:position]:
+        if earlier.files or earlier.tool == "conda" or "packaging" in earlier.text or "-e" in earlier.argv:
+            return
+        if any(r.name in _BRINGS_PACKAGING for r in earlier.requirements):
+            return
+    if "packaging" not in step.text and not step.files:
+        name = next((r.name for r in step.requirements if r.name), "") or "apex"
+        yield Hit("build-requirements-missing", step.line, (_first(step.text),), {"name": name})
 
 
 def _builds(recipe: Recipe, base: Base | None, steps: list[Step], position: int, step: Step) -> Iterator[Hit]:

@@ -34,6 +34,7 @@ def check(recipe: Recipe) -> Iterator[Hit]:
                 yield from _only_pytorch_index(recipe, step)
                 yield from _twice(recipe, step)
                 yield from _triple(recipe, step)
+                yield from _frozen(recipe, step)
             if step.tool in ("pip", "conda") and step.redirects:
                 yield from _unquoted(recipe, step)
             yield from _externally_managed(base, steps, step)
@@ -116,6 +117,25 @@ def _triple(recipe: Recipe, step: Step) -> Iterator[Hit]:
             {"requirement": requirement.raw, "version": value, "variable": source.name if source else ""},
             fix=_strip_equals(recipe, source.line) if source else None,
         )
+
+
+def _frozen(recipe: Recipe, step: Step) -> Iterator[Hit]:
+    """What a freeze of another machine leaves behind."""
+    for requirement in step.requirements:
+        if requirement.name == "pkg-resources" and requirement.version == "0.0.0":
+            fix = Fix(requirement.line, requirement.line, ()) if recipe.kind == "requirements" else None
+            yield Hit("requirement-of-the-system", requirement.line, (requirement.raw,), fix=fix)
+        elif re.match(r"^file:///(home|tmp|root|Users|croot|opt/conda|work|feedstock)", requirement.url):
+            yield Hit("requirement-local-file", requirement.line, (requirement.raw,), {"name": requirement.name})
+        elif re.match(r"^[A-Za-z][\w.-]*=\d[^=]*(=\S+)?$", requirement.raw):
+            name, _, rest = requirement.raw.partition("=")
+            right = f"{name}=={rest.partition('=')[0]}"
+            text = recipe.lines[requirement.line - 1] if requirement.line <= len(recipe.lines) else ""
+            fix = None
+            if text.count(requirement.raw) == 1:
+                fix = Fix(requirement.line, requirement.line, (text.replace(requirement.raw, right),))
+            values = {"text": requirement.raw, "right": right}
+            yield Hit("requirement-conda-syntax", requirement.line, (requirement.raw,), values, fix=fix)
 
 
 def _strip_equals(recipe: Recipe, line: int) -> Fix | None:
@@ -260,6 +280,9 @@ def _conflicts(steps: list[Step]) -> Iterator[Hit]:
                 and any(s.operator == "<" and _not_below(lower, s.version) for s in wanted.bounds)
             ):
                 clash = True
+            if requirement.name == "torch" and other.name == "numpy" and not other.version:
+                # torch's own metadata leaves numpy open, so pip takes the newest, which these builds cannot load.
+                clash = clash or not any(bound.operator in ("<", "<=", "~=") for bound in other.bounds)
             if clash:
                 yield Hit(
                     "requirements-contradict",

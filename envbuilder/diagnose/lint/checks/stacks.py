@@ -12,6 +12,8 @@ from envbuilder.diagnose.lint.checking import lowest
 from envbuilder.diagnose.lint.checks.architectures import arch_list
 from envbuilder.diagnose.lint.dockerfile import base_image
 from envbuilder.diagnose.lint.model import Hit, Recipe
+from envbuilder.stack.compat.cuda import last_branch, toolkit
+from envbuilder.stack.compat.packages import floor
 from envbuilder.stack.compat.torch_builds import find_build, tags_for
 
 # Names of packages on the Python index that a stack of this kind lists.
@@ -87,6 +89,7 @@ def check(recipe: Recipe) -> Iterator[Hit]:
     yield from _names(recipe, data)
     yield from _torch(recipe, data)
     yield from _extensions(recipe, data)
+    yield from _host(recipe, data)
 
 
 def _own(recipe: Recipe) -> Iterator[Hit]:
@@ -158,6 +161,92 @@ def _verl(recipe: Recipe, data: dict[str, Any]) -> Iterator[Hit]:
             )
     if rev == "a3f7e2d":
         yield Hit("verl-commit-nonexistent", recipe.line_of("verl", "rev"), (f"rev = {rev}",), {"rev": rev})
+
+
+def _host(recipe: Recipe, data: dict[str, Any]) -> Iterator[Hit]:
+    """Driver, CUDA, dtype and attention that a file names, against its card."""
+    card = lowest(recipe)
+    named: dict[str, tuple[str, tuple[str, ...]]] = {}
+    for path, value in _leaves(data, ()):
+        named.setdefault(path[-1], (value, path))
+    cuda, where = named.get("cuda") or named.get("toolkit") or ("", ())
+    row = toolkit(cuda) if re.fullmatch(r"\d+\.\d+(\.\d+)?", cuda) else None
+    if row and not row.compiles_for(card.major_minor) and cuda >= "13":
+        yield Hit(
+            "cuda-too-new-for-card",
+            recipe.line_of(*where),
+            (f"{where[-1]} = {cuda}",),
+            {
+                "cuda": cuda,
+                "card": f"{card.title} ({card.capability})",
+                "first": row.first_capability,
+                "row_source": row.source,
+            },
+        )
+    driver, where = named.get("driver", ("", ()))
+    branch = last_branch(card.architecture)
+    number = re.match(r"(\d{3})", driver)
+    if number:
+        least = row.minimum_driver if row else ""
+        too_new = bool(branch and int(number.group(1)) > branch.branch)
+        too_old = bool(least and int(number.group(1)) < int(least.split(".")[0]))
+        if too_new or too_old:
+            yield Hit(
+                "driver-outside-card",
+                recipe.line_of(*where),
+                (f"driver = {driver}",),
+                {
+                    "driver": driver,
+                    "card": card.title,
+                    "architecture": card.architecture,
+                    "why": "too new" if too_new else "too old",
+                    "why_zh": "太新" if too_new else "太旧",
+                    "last": str(branch.branch) if branch else "(current)",
+                    "cuda": cuda or "11 (450.80.02), 12",
+                    "least": least or "525.60.13",
+                },
+            )
+    dtype, where = named.get("dtype", ("", ()))
+    if dtype.lower() in ("bfloat16", "bf16") and card.major_minor < (8, 0):
+        yield Hit(
+            "bf16-on-old-card",
+            recipe.line_of(*where),
+            (f"dtype = {dtype}",),
+            {"key": ".".join(where), "value": dtype, "card": card.title, "capability": card.capability},
+        )
+    elif dtype.lower() in ("float16", "fp16", "half") and card.fp16_rate == "1/64":
+        yield Hit(
+            "fp16-slow-on-card",
+            recipe.line_of(*where),
+            (f"dtype = {dtype}",),
+            {"key": ".".join(where), "value": dtype, "card": card.title, "capability": card.capability},
+        )
+    attention, where = named.get("attention") or named.get("attn_implementation") or ("", ())
+    need = floor("flash-attn")
+    if attention.startswith("flash") and need and card.major_minor < need.major_minor:
+        yield Hit(
+            "package-needs-newer-card",
+            recipe.line_of(*where),
+            (f"{where[-1]} = {attention}",),
+            {
+                "title": need.title,
+                "name": need.name,
+                "minimum": need.minimum,
+                "card": card.title,
+                "capability": card.capability,
+                "instead": need.instead_en,
+                "instead_zh": need.instead_zh,
+                "row_source": need.source,
+            },
+        )
+
+
+def _leaves(node: Any, path: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], str]]:
+    if isinstance(node, dict):
+        for key, value in node.items():
+            yield from _leaves(value, (*path, str(key)))
+    elif path and not isinstance(node, list):
+        yield path, str(node)
 
 
 def _image(recipe: Recipe, data: dict[str, Any]) -> Iterator[Hit]:

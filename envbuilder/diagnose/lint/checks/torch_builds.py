@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from packaging.version import Version
+
 from envbuilder.diagnose.lint.checking import (
     TORCH_FAMILY,
     gpu_image,
@@ -14,6 +16,7 @@ from envbuilder.diagnose.lint.checking import (
     torch_tag,
 )
 from envbuilder.diagnose.lint.model import Base, Fix, Hit, Recipe, Requirement, Step
+from envbuilder.stack.compat.cards import Card
 from envbuilder.stack.compat.packages import builds_for_torch, built_for, floor
 from envbuilder.stack.compat.torch_builds import (
     builds_for,
@@ -124,8 +127,7 @@ def _code(recipe: Recipe, step: Step, torch: Requirement, tag: str) -> Iterator[
         if row is None or row.cuda not in (tag, "cu13") or not row.refuses(card.major_minor):
             continue
         good = tags_for(torch.number, card.major_minor)
-        others = builds_for(card.major_minor)
-        newest = f"{others[-1][0]}+{others[-1][1]}" if others else ""
+        newest = _newest_build(card.major_minor)
         yield Hit(
             "torch-build-no-code",
             torch.line,
@@ -164,9 +166,10 @@ def _open(recipe: Recipe, base: Base | None, steps: list[Step], step: Step, torc
     if before and step.tool == "pip":
         # What happens to that pin is for installs.py to say.
         return
-    if any(is_pytorch_index(u) for u in step.indexes) or "$" in step.index_url:
-        return
     card = lowest(recipe)
+    if any(is_pytorch_index(u) for u in step.indexes) or "$" in step.index_url:
+        yield from _open_on_index(step, torch, card)
+        return
     admitted = [r for r in releases() if torch.admits(r.torch)] if torch.specifier else list(releases())
     if not admitted:
         return
@@ -190,9 +193,28 @@ def _open(recipe: Recipe, base: Base | None, steps: list[Step], step: Step, torc
     )
 
 
+def _open_on_index(step: Step, torch: Requirement, card: Card) -> Iterator[Hit]:
+    """torch without an exact version from a PyTorch index none of whose builds runs on the card."""
+    tag = next((tag_of_index(u) for u in step.indexes if is_pytorch_index(u)), "")
+    rows = [row for row in torch_builds() if row.cuda == tag]
+    if rows and all(row.refuses(card.major_minor) for row in rows):
+        values = {
+            "build": f"(newest)+{tag}",
+            "tag": tag,
+            "card": card.title,
+            "sm": card.sm,
+            "arches": rows[-1].shown_arches,
+            "needed": needed(card),
+            "newest": _newest_build(card.major_minor),
+            "row_source": rows[-1].source,
+        }
+        yield Hit("torch-build-no-code", torch.line, (torch.raw, *step.indexes), values)
+
+
 def _newest_build(capability: tuple[int, int]) -> str:
     found = builds_for(capability)
-    return f"{found[-1][0]}+{found[-1][1]}" if found else ""
+    newest = max(found, key=lambda build: Version(build[0]), default=None)
+    return f"{newest[0]}+{newest[1]}" if newest else ""
 
 
 def _order(steps: list[Step], step: Step, torch: Requirement) -> Iterator[Hit]:

@@ -30,6 +30,8 @@ def check(recipe: Recipe) -> Iterator[Hit]:
     yield from _offload(recipe, overrides)
     yield from _numbers(overrides)
     yield from _data(overrides)
+    yield from _micro_batches(recipe, overrides)
+    yield from _visible(recipe, overrides)
 
 
 def _shown(override: Override) -> str:
@@ -263,6 +265,54 @@ def _numbers(overrides: dict[str, Override]) -> Iterator[Hit]:
         yield Hit("verl-kl-coef-unused", coefficient.line, (_shown(coefficient),))
 
 
+_MICRO = {
+    "actor_rollout_ref.actor": "ppo_micro_batch_size",
+    "critic": "ppo_micro_batch_size",
+    "actor_rollout_ref.rollout": "log_prob_micro_batch_size",
+    "actor_rollout_ref.ref": "log_prob_micro_batch_size",
+}
+
+
+def _micro_batches(recipe: Recipe, overrides: dict[str, Override]) -> Iterator[Hit]:
+    """The two forms of a micro batch size exclude each other, and one of them must be set."""
+    for part, name in _MICRO.items():
+        short, long = f"{part}.{name}", f"{part}.{name}_per_gpu"
+        if short in overrides and long in overrides:
+            first = overrides[short]
+            yield Hit(
+                "verl-micro-batch-twice",
+                first.line,
+                (_shown(first), _shown(overrides[long])),
+                {"short": short, "long": long},
+            )
+    started = recipe.kind == "script" and _whole(overrides) and '"$@"' not in recipe.text
+    dynamic = any(key.endswith("use_dynamic_bsz") and _is_on(value) for key, value in overrides.items())
+    part, name = "actor_rollout_ref.actor", "ppo_micro_batch_size"
+    given = any(key.endswith(("micro_batch_size", "micro_batch_size_per_gpu")) for key in overrides)
+    mine = {f"{part}.{name}", f"{part}.{name}_per_gpu"} & set(overrides)
+    if started and given and not dynamic and not mine:
+        first = next(iter(overrides.values()))
+        yield Hit("verl-micro-batch-missing", first.line, (), {"key": f"{part}.{name}_per_gpu"})
+
+
+def _visible(recipe: Recipe, overrides: dict[str, Override]) -> Iterator[Hit]:
+    """More GPUs asked for than CUDA_VISIBLE_DEVICES shows."""
+    gpus, nodes = _int(overrides, "trainer.n_gpus_per_node"), _int(overrides, "trainer.nnodes", 1)
+    shown = [v.value for v in recipe.env if v.name == "CUDA_VISIBLE_DEVICES"]
+    shown += [s.env["CUDA_VISIBLE_DEVICES"] for s in recipe.steps if "CUDA_VISIBLE_DEVICES" in s.env]
+    if not gpus or not shown or nodes != 1 or not re.fullmatch(r"[\d,\s]+", shown[-1]):
+        return
+    visible = len([part for part in shown[-1].split(",") if part.strip()])
+    if gpus > visible:
+        first = overrides["trainer.n_gpus_per_node"]
+        yield Hit(
+            "verl-more-gpus-than-visible",
+            first.line,
+            (f"CUDA_VISIBLE_DEVICES={shown[-1]}", _shown(first)),
+            {"gpus": str(gpus), "visible": str(visible)},
+        )
+
+
 def _data(overrides: dict[str, Override]) -> Iterator[Hit]:
     for key in ("data.train_files", "data.val_files"):
         override = overrides.get(key)
@@ -276,6 +326,18 @@ def _data(overrides: dict[str, Override]) -> Iterator[Hit]:
             (_shown(prompt),),
             {"columns": prompt.value, "missing": "prompt, reward_model"},
         )
+
+
+def check_source(recipe: Recipe) -> Iterator[Hit]:
+    """verl from its repository without a commit."""
+    for step in recipe.steps:
+        for requirement in step.requirements:
+            if re.search(r"github\.com/[\w-]+/verl(\.git)?(#|$)", requirement.url):
+                yield Hit("verl-unpinned", requirement.line, (requirement.raw,))
+        if step.tool == "git" and re.search(r"/verl(\.git)?$", step.options["url"][0]) and not step.options["branch"]:
+            later = " ".join(s.text for s in recipe.steps if s.line >= step.line)
+            if not re.search(r"git (-C \S+ )?(checkout|reset|switch)", later):
+                yield Hit("verl-unpinned", step.line, (step.text.splitlines()[0],))
 
 
 def check_schema(recipe: Recipe) -> Iterator[Hit]:

@@ -310,6 +310,47 @@ FAULTS: dict[str, tuple[str, str]] = {
         "a.stack.toml",
         '[target]\ngpus = ["P40"]\n[verl]\nrev = "a3f7e2d"\npatches = ["p40"]\n',
     ),
+    "run-changes-only-its-shell": ("Dockerfile", CUDA + "RUN export TORCH_CUDA_ARCH_LIST=6.1\n"),
+    "conda-activate-without-hook": ("setup.sh", "#!/bin/bash\nconda create -y -n a\nconda activate a\n"),
+    "index-from-nvidia-smi": (
+        "setup.sh",
+        "V=$(nvidia-smi | grep 'CUDA Version' | tr -dc 0-9)\n"
+        "pip install torch==2.6.0 --index-url https://download.pytorch.org/whl/cu$V\n",
+    ),
+    "torch-backend-auto": ("setup.sh", "uv pip install torch==2.6.0 --torch-backend=auto\n"),
+    "apt-without-update": ("Dockerfile", CUDA + "RUN apt-get install -y git\n"),
+    "apt-without-yes": ("Dockerfile", CUDA + "RUN apt-get update && apt-get install git\n"),
+    "wheel-built-for-another": (
+        "setup.sh",
+        "pip install torch==2.6.0\npip install https://x.org/flash_attn-2.7.4.post1+cu12torch2.5cxx11abiTRUE-cp310-cp310-linux_x86_64.whl\n",
+    ),
+    "package-of-another-cuda": ("requirements.txt", INDEX + "torch==2.6.0+cu118\ncupy-cuda12x==13.3.0\n"),
+    "flash-attn-unpinned": (
+        "Dockerfile",
+        "# GPU: A100\nFROM pytorch/pytorch:2.6.0-cuda12.4-cudnn9-devel\n"
+        'ENV MAX_JOBS=2 TORCH_CUDA_ARCH_LIST="8.0"\nRUN pip install flash-attn --no-build-isolation\n',
+    ),
+    "conda-cudatoolkit-ignored": ("environment.yml", env("pytorch", "pytorch", "cudatoolkit=11.3")),
+    "requirement-local-file": (
+        "requirements.txt",
+        "certifi @ file:///croot/certifi_1690232220950/work/certifi\n",
+    ),
+    "requirement-conda-syntax": ("setup.sh", "pip install numpy=1.26.4\n"),
+    "requirement-of-the-system": ("requirements.txt", "pkg-resources==0.0.0\n"),
+    "build-requirements-missing": (
+        "Dockerfile",
+        CUDA + ARCH + TORCH + CLONE + f"RUN cd /apex && pip install {EXT} .\n",
+    ),
+    "verl-micro-batch-twice": (
+        "run.sh",
+        PPO + "critic.ppo_micro_batch_size=4 critic.ppo_micro_batch_size_per_gpu=1\n",
+    ),
+    "verl-micro-batch-missing": ("run.sh", RUN_OF + "critic.ppo_micro_batch_size_per_gpu=1\n"),
+    "verl-more-gpus-than-visible": (
+        "run.sh",
+        "export CUDA_VISIBLE_DEVICES=0\n" + PPO + "trainer.n_gpus_per_node=2\n",
+    ),
+    "driver-outside-card": ("a.target.toml", '[target]\ngpus = ["P40"]\ndriver = "590.48.01"\n'),
 }
 
 
