@@ -1,13 +1,17 @@
 """The manifest of a pinned verl: the digest of every file the codemod touches, before and after, and the sites.
 
-It holds none of verl's own code. Made anew, after a change of the rules or of the pin, by
+It holds none of verl's own code. Beside it, for an image build that has no libcst, the same as edits of bytes
+(``envbuilder/smoke/verl_edits.json``). Made anew, after a change of the rules or of the pin, by
 
     python -m envbuilder.patch.manifest verl-0.5.0-py2.py3-none-any.whl
 """
 
 from __future__ import annotations
 
+import difflib
 import hashlib
+import itertools
+import json
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -25,6 +29,7 @@ from envbuilder.patch.target import Target
 from envbuilder.stack.fields import Strict, load_model
 
 _FOLDER = Path(__file__).with_name("manifests")
+EDITS = Path(__file__).parents[1] / "smoke" / "verl_edits.json"
 # What the stacks that pin verl compute in.
 _PINNED = Target(dtype="float32", attention="eager", compile=False)
 
@@ -119,7 +124,44 @@ def write_manifests(wheel: Path) -> list[Path]:
         path = _path(plan.version, hook)
         write_text(path, manifest_text(plan))
         written.append(path)
+        if hook:
+            write_text(EDITS, edits_text(plan))
+            written.append(EDITS)
     return written
+
+
+def edits_text(plan: Plan) -> str:
+    """The plan as edits of bytes with digests before and after, for ``envbuilder.smoke.patched``, as JSON."""
+    rows = [
+        {
+            "path": name,
+            "before": _sha256(before or b""),
+            "after": _sha256(after),
+            "edits": _edits(before or b"", after),
+        }
+        for name, (before, after) in sorted(plan.changes.items())
+    ]
+    target = {"dtype": plan.target.dtype, "attention": plan.target.attention, "compile": plan.target.compile}
+    return json.dumps({"verl": plan.version, **target, "files": rows}, indent=1) + "\n"
+
+
+def _edits(before: bytes, after: bytes) -> list[tuple[int, int, str]]:
+    """What to put in place of which bytes of ``before``, without what both have in common at either end."""
+    old, new = before.splitlines(keepends=True), after.splitlines(keepends=True)
+    starts = [0, *itertools.accumulate(map(len, old))]
+    edits = []
+    for tag, a, b, c, d in difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes():
+        if tag != "equal":
+            was, becomes = b"".join(old[a:b]), b"".join(new[c:d])
+            head = _common(was, becomes)
+            tail = _common(was[head:][::-1], becomes[head:][::-1])
+            edits.append((starts[a] + head, starts[b] - tail, becomes[head : len(becomes) - tail].decode()))
+    return edits
+
+
+def _common(one: bytes, other: bytes) -> int:
+    """How many bytes both begin with."""
+    return next((i for i, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(len(one), len(other)))
 
 
 def _path(version: str, hook: bool) -> Path:

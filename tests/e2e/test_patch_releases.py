@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from envbuilder.patch import tree
-from envbuilder.patch.manifest import find_manifest, manifest_text
+from envbuilder.patch.manifest import edits_text, find_manifest, manifest_text
 from envbuilder.patch.plan import make_plan
 from envbuilder.patch.target import Target
 from envbuilder.patch.verl import apply, check, patch_wheel, plan_for
+from envbuilder.smoke import patched
 
 P40 = Target("float32", "eager", compile=False)
 ROOT = Path(__file__).parents[2]
@@ -64,6 +65,8 @@ def test_the_committed_manifest_is_what_the_pinned_release_gives(hook: bool, whe
     plan = make_plan(tree.read(wheels["0.5.0"]), P40, hook=hook)
     path = ROOT / "envbuilder" / "patch" / "manifests" / f"verl-0.5.0-{'hook' if hook else 'all'}.toml"
     assert path.read_text() == manifest_text(plan)
+    if hook:
+        assert patched.EDITS.read_text() == edits_text(plan)
     assert find_manifest("0.5.0", P40, hook=hook) is not None
 
 
@@ -89,9 +92,12 @@ def test_a_worker_of_the_patched_wheel_finds_everything_carried_once(wheels: dic
     from tests.smoke.manifests import write_manifest
 
     wheel = tmp_path / wheels["0.5.0"].name
-    patch_wheel(wheels["0.5.0"], wheel, P40)
+    plan = patch_wheel(wheels["0.5.0"], wheel, P40)
     folder = tmp_path / "patched"
-    subprocess.run(["uv", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), str(wheel)], check=True)
+    install = ["uv", "pip", "install", "--quiet", "--no-deps", "--link-mode=copy", "--target", str(folder)]
+    subprocess.run([*install, str(wheels["0.5.0"])], check=True)
+    assert patched.apply(folder, vars(P40)) == sorted(plan.changes)  # what an image build does, without libcst
+    assert tree.read(folder) == tree.read(wheel)
     environment = {
         **os.environ,
         "PYTHONPATH": f"{folder}:{ROOT}",
