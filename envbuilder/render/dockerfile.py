@@ -9,6 +9,8 @@ from envbuilder import toml
 from envbuilder.errors import InputError, Place
 from envbuilder.lock.indexes import index_named
 from envbuilder.lock.model import BaseImage, Lock
+from envbuilder.patch.manifest import find_manifest
+from envbuilder.patch.target import Target
 from envbuilder.render.groups import debs_digest, python_groups
 from envbuilder.render.templates import render
 from envbuilder.stack.gpu import GpuProfile
@@ -30,6 +32,7 @@ def dockerfile(stack: Stack, gpu: GpuProfile, lock: Lock, slim: str = "") -> str
             devel_debs=devel,
             devel_digest=debs_digest(devel),
             labels=labels(stack, gpu, lock),
+            patched=_patched(stack),
             slim=slim,
         )
     table = toml.load(Path(__file__).with_name("conda_image.toml"))
@@ -43,6 +46,7 @@ def dockerfile(stack: Stack, gpu: GpuProfile, lock: Lock, slim: str = "") -> str
         newest_gcc=int(stack.cuda.host_compiler.rsplit("-", 1)[1]),
         indexes=index_urls(stack),
         labels=labels(stack, gpu, lock),
+        patched=_patched(stack),
     )
 
 
@@ -54,6 +58,12 @@ def index_urls(stack: Stack) -> list[str]:
         index: Place(f"stacks/{stack.name}.toml", field=f"python.packages.{named[index]}.index") for index in named
     }
     return [index_named(index, places[index]).url for index in sorted(named)]
+
+
+def _patched(stack: Stack) -> bool:
+    """Whether the image patches verl: a release with a manifest for what the stack computes in."""
+    pin = stack.python.packages.get("verl")
+    return pin is not None and find_manifest(pin.version, Target.of_stack(stack.compute), hook=True) is not None
 
 
 def _images(stack: Stack, lock: Lock) -> dict[str, BaseImage]:
