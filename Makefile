@@ -9,7 +9,7 @@ RELOCK = $(COMPILE) --python-version 3.10
 # The second environment: what the image of p40-debian holds, by its own lock, and pytest.
 SMOKE := .smoke-venv
 
-.PHONY: image e2e test lint unit smoke bench fuzz schema relock-tools clean
+.PHONY: image e2e test lint unit smoke bench fuzz schema docs relock-tools clean
 
 test: lint unit smoke
 
@@ -53,6 +53,7 @@ smoke: $(SMOKE)/.ready
 bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.bench_lock
 	$(BIN)/python -m benchmarks.bench_audit
+	$(BIN)/python -m benchmarks.bench_explain
 
 # A million inputs for everything that reads bytes of strangers (RUNS changes it); a find is written to build/fuzz.
 RUNS ?= 1000000
@@ -72,6 +73,10 @@ schema: $(VENV)/.ready
 	  [Path('docs/schema', name).write_text(schema_text(name)) for name in MODELS]"
 	$(BIN)/python -c "from pathlib import Path; from envbuilder.report.schema import FILENAME, report_schema_text; \
 	  Path('docs/schema', FILENAME).write_text(report_schema_text())"
+
+# The page of every rule of explain and lint, made from the rules.
+docs: $(VENV)/.ready
+	$(BIN)/python -m envbuilder.diagnose.pages docs/rules
 
 relock-tools: $(VENV)/.ready
 	$(RELOCK) -o requirements/uv.txt requirements/uv.in
