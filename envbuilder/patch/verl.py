@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from pathlib import Path
 
-from envbuilder.errors import InputError, IntegrityError, Place
+from envbuilder.errors import InputError, Place
 from envbuilder.patch import tree
 from envbuilder.patch.manifest import find_manifest
 from envbuilder.patch.plan import Plan, Site, make_plan
@@ -39,22 +39,6 @@ def apply(path: Path, plan: Plan, output: Path | None = None) -> None:
     else:
         assert output is not None
         tree.write_wheel(path, output, plan.changes)
-
-
-def patch_wheel(wheel: Path, output: Path, target: Target) -> Plan:
-    """What the image build calls: patch verl's wheel as the image has it (with the hook), and verify the result.
-
-    ``output`` gets the same bytes for the same wheel and target. Raises IntegrityError when a manifest is committed
-    for this release and the result differs from it, InputError for a site that is not understood.
-    """
-    plan = plan_for(wheel, target, hook=True)
-    apply(wheel, plan, output)
-    try:
-        check(output, target, hook=True)
-    except IntegrityError:
-        output.unlink()
-        raise
-    return plan
 
 
 def check(path: Path, target: Target, *, hook: bool) -> Report:

@@ -13,7 +13,7 @@ from envbuilder.patch import tree
 from envbuilder.patch.manifest import edits_text, find_manifest, manifest_text
 from envbuilder.patch.plan import make_plan
 from envbuilder.patch.target import Target
-from envbuilder.patch.verl import apply, check, patch_wheel, plan_for
+from envbuilder.patch.verl import apply, check, plan_for
 from envbuilder.smoke import patched
 
 P40 = Target("float32", "eager", compile=False)
@@ -92,7 +92,9 @@ def test_a_worker_of_the_patched_wheel_finds_everything_carried_once(wheels: dic
     from tests.smoke.manifests import write_manifest
 
     wheel = tmp_path / wheels["0.5.0"].name
-    plan = patch_wheel(wheels["0.5.0"], wheel, P40)
+    plan = plan_for(wheels["0.5.0"], P40, hook=True)
+    apply(wheels["0.5.0"], plan, wheel)
+    assert check(wheel, P40, hook=True).verdict.exit_code == 0
     folder = tmp_path / "patched"
     install = ["uv", "pip", "install", "--quiet", "--no-deps", "--link-mode=copy", "--target", str(folder)]
     subprocess.run([*install, str(wheels["0.5.0"])], check=True)

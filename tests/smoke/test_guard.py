@@ -199,3 +199,23 @@ def test_a_card_that_computes_in_float16_may_use_it() -> None:
     with Guard(profile) as guard:
         torch.ones(2).half()
     assert guard.findings == ()
+
+
+def test_the_local_parts_of_a_distributed_tensor_are_looked_into(tmp_path: Path) -> None:
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Replicate, distribute_tensor
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/rendezvous", rank=0, world_size=1)
+    try:
+        mesh = init_device_mesh("cpu", (1,))
+        whole = distribute_tensor(torch.ones(4, 4), mesh, [Replicate()])
+        with Guard(PROFILE) as guard:
+            (whole @ whole).sum()
+            assert guard.findings == ()
+            before = guard.facts["operations watched"]
+            whole.to(torch.bfloat16)
+        assert before > 0
+        assert "aten::_to_copy makes bfloat16" in [finding.title for finding in guard.findings]
+    finally:
+        dist.destroy_process_group()

@@ -53,6 +53,20 @@ def test_a_stand_in_kernel_beyond_the_shared_memory_is_found_on_a_card_with_trit
     assert "81920" in guard.findings[0].title
 
 
+def test_a_real_triton_launch_is_found_before_it_fails_for_want_of_a_gpu() -> None:
+    import triton
+
+    kernel_of_triton = triton.jit(real_kernel)
+    with Guard(PROFILE) as guard, pytest.raises(RuntimeError, match="driver"):
+        kernel_of_triton[(1,)](torch.zeros(4))
+    assert rules(guard) == ["guard-triton"]
+    assert guard.findings[0].place.file == __file__
+
+
+def real_kernel(x) -> None:  # type: ignore[no-untyped-def]  # triton reads the annotations
+    pass
+
+
 def test_a_triton_that_cannot_be_imported_is_said_to_launch_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "triton.runtime.jit", None)
     with Guard(PROFILE) as guard:
