@@ -49,12 +49,11 @@ def build(
     greedy: bool = False,
     checkpointing: bool = False,
     attention: str = "",
-    mend: bool = False,
 ) -> PpoLoop:
     """A loop with stock verl, or with our rollout and step in its place.
 
-    ``mend``: verl hands generate the prompt's position ids, which transformers 4.56.1 then uses for every new token;
-    without them it counts on. Only so mended are the stock tokens those of Hugging Face's own generate.
+    The adaptation keeps the prompt's position ids from generate in both: only so are the stock tokens those of
+    Hugging Face's own generate.
     """
     import envbuilder.smoke.external_lib  # noqa: F401  # before verl is imported
 
@@ -73,9 +72,6 @@ def build(
     if checkpointing:
         for name in ("actor", "critic"):
             loop.modules[name].gradient_checkpointing_enable({"use_reentrant": False})
-    if mend:
-        generate = loop.modules["actor"].generate
-        loop.modules["actor"].generate = lambda position_ids, **kwargs: generate(**kwargs)
     if greedy:
         batch = loop._batch
 
@@ -123,7 +119,7 @@ def same(args: argparse.Namespace, sizes: Sizes, steps: int) -> dict[str, Any]:
     runs: dict[bool, list[Any]] = {}
     growth: dict[str, float] = {}
     for ours in (False, True):
-        loop = build(args, sizes, ours, greedy=True, mend=not ours)
+        loop = build(args, sizes, ours, greedy=True)
         runs[ours] = [loop.step() for _ in range(steps)]
         memory = [s.memory_bytes for s in runs[ours]]
         growth["ours" if ours else "stock"] = (memory[-1] - memory[steps // 10]) / 2**20
@@ -180,7 +176,7 @@ def decode(args: argparse.Namespace, batch: int, tokens: int) -> dict[str, Any]:
     out: dict[str, Any] = {"batch": batch, "tokens": tokens}
     responses = {}
     for ours in (False, True):
-        loop = build(args, sizes, ours, greedy=True, mend=not ours)
+        loop = build(args, sizes, ours, greedy=True)
         data = loop._batch()
         loop.rollout.generate_sequences(data)
         loop.context.synchronize()

@@ -1,12 +1,13 @@
 """Makes verl and transformers compute as the stack says, in this process and without touching one of their files.
 
-``install`` does four things, each where no setting of verl reaches (docs/patch.md has the table of sites):
+``install`` does five things, each where no setting of verl reaches (docs/patch.md has the table of sites):
 
 * autocast to bfloat16 or float16 does nothing;
 * ``attn_implementation="flash_attention_2"`` becomes the stack's attention, and a hard-coded bfloat16 or float16
   ``torch_dtype`` the stack's dtype, where transformers' Auto classes read them;
 * ``flash_attn.bert_padding`` is plain torch, while transformers still finds no flash attention;
-* verl's ``masked_var`` has an answer for a mask with a single one.
+* verl's ``masked_var`` has an answer for a mask with a single one;
+* verl's HF rollout counts positions on while it generates.
 
 It imports neither verl nor transformers itself: each of them is adapted as soon as somebody imports it.
 """
@@ -49,6 +50,7 @@ def install(dtype: str = "float32", attention: str = "eager") -> None:
         "transformers.models.auto.auto_factory", lambda m: _adapt_factory(m, getattr(torch, dtype), attention)
     )
     _after_import("verl.utils.torch_functional", _adapt_masked_var)
+    _after_import("verl.workers.rollout.hf_rollout", _adapt_hf_rollout)
     _installed.update(wanted)
 
 
@@ -140,6 +142,28 @@ def _adapt_masked_var(module: ModuleType) -> None:
         return result
 
     module.masked_var = masked_var  # type: ignore[attr-defined]
+
+
+def _adapt_hf_rollout(module: ModuleType) -> None:
+    """Keep the prompt's position ids from ``generate``.
+
+    transformers 4.56.1 takes the last of them for every new token, so that all of a response would be drawn at one
+    position, while verl computes its log-probabilities at the right ones. Without them it counts on from the mask.
+    Source: run with verl 0.5.0 and transformers 4.56.1 (tests/smoke/test_rollout.py).
+    """
+    original = module.HFRollout.__init__
+
+    @functools.wraps(original)
+    def init(self: Any, module: Any, config: Any) -> None:
+        original(self, module, config)
+        generate = module.generate
+
+        def counting(*args: Any, position_ids: Any = None, **kwargs: Any) -> Any:
+            return generate(*args, **kwargs)
+
+        module.generate = counting
+
+    module.HFRollout.__init__ = init
 
 
 def _after_import(name: str, adapt: Callable[[ModuleType], None]) -> None:

@@ -68,9 +68,7 @@ class GraphGenerate:
             if str(why) not in self.reasons:
                 print(f"rollout: Hugging Face generate is used: {why}", flush=True)
             self.reasons[str(why)] = self.reasons.get(str(why), 0) + 1
-            # verl passes the prompt's position ids; transformers would use the last of them for every new token
-            # (read and run with 4.56.1). Without them it counts on from the mask.
-            kwargs.pop("position_ids", None)
+            kwargs.pop("position_ids", None)  # for the reason given in envbuilder.smoke.adapt
             return self._fallback(**kwargs)
 
     def _decode(self, **kwargs: Any) -> Sequences:
