@@ -13,6 +13,7 @@ from pathlib import Path
 
 from envbuilder.errors import BuildError, HostError
 from envbuilder.image import scratch
+from envbuilder.image.alone import alone
 from envbuilder.image.engine import BuildRequest, ImageInfo, Layer, RunRequest
 from envbuilder.image.failures import build_error
 from envbuilder.image.layouts import manifest_of
@@ -53,7 +54,12 @@ class Buildah:
     def build(self, request: BuildRequest, progress: Progress) -> ImageInfo:
         """Build with every file's time set to the request's, layer by layer out of the cache where it can."""
         self.sweep()
-        with scratch.scratch() as folder:
+        # A step's image bears a random name for a moment. A build that meets it then writes that name into its
+        # history, and its digest is another (buildah 1.28), so builds in one storage go one after the other.
+        with (
+            alone(self.storage() / "envbuilder-build.lock", "another build", progress),
+            scratch.scratch() as folder,
+        ):
             process = Process(self._build_command(request, folder), env={"TMPDIR": str(folder)}, merge_errors=True)
             step = ""
             try:

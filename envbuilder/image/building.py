@@ -10,8 +10,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
-
 from envbuilder import data
 from envbuilder.audit.store import punch_image
 from envbuilder.errors import InputError
@@ -20,8 +18,9 @@ from envbuilder.fetch.git import checkout
 from envbuilder.fetch.images import oci_layout
 from envbuilder.fetch.view import folder_of
 from envbuilder.image import space
+from envbuilder.image.alone import alone
 from envbuilder.image.audited import build_audited, passed
-from envbuilder.image.context import debs_context, files_context, lock_files, own_files, wheels_context
+from envbuilder.image.context import check_bytes, debs_context, files_context, lock_files, own_files, wheels_context
 from envbuilder.image.engine import BuildRequest, Engine, ImageInfo
 from envbuilder.image.names import image_tag
 from envbuilder.image.rootfs import rootfs
@@ -86,7 +85,7 @@ def build_stack(
         )
     started = time.monotonic()
     tag = image_tag(stack.name, target, slim=slim)
-    with _alone(tag, progress), scratch() as folder:
+    with alone(_lock_file(tag), f"another build of {tag}", progress), scratch() as folder:
         context = folder / "context"
         text, inputs = _lay_out(context, stack, gpu, lock, slim=slim)
         there = engine.image(tag) if cache else None
@@ -114,6 +113,11 @@ def build_stack(
             progress.stage("give back the disk space of blanked code")
             progress.log(f"{punch_image(tag)} bytes")
         return Built(image, target, inputs, True, time.monotonic() - started, audit, slim)
+
+
+def _lock_file(tag: str) -> Path:
+    """Two builds of one image would only do the same work twice: the second waits and finds it done."""
+    return data.cache_root() / "locks" / f"{hashlib.sha256(tag.encode()).hexdigest()[:16]}.build"
 
 
 def current_image(stack: Stack, gpu: GpuProfile, lock: Lock, engine: Engine, target: str = "runtime") -> bool:
@@ -145,6 +149,7 @@ def _fetched(
     fetched = fetch(stack, lock, progress, TARGETS if target == "devel" else ("runtime",))
     # A file of the cache is named by its SHA-256.
     files = {file.path.name: file for file in (*fetched.python, *fetched.debs)}
+    check_bytes(files, progress)
     storage = engine.storage()
     if storage is not None:
         space.check_build_space(storage, _needed(lock, files, target, engine.image(request.tag)))
@@ -183,24 +188,3 @@ def _needed(lock: Lock, files: dict[str, Cached], target: str, there: ImageInfo 
     if target == "devel":
         needed += space.devel_size(files[deb.sha256].size for deb in lock.debs if deb.target == "devel")
     return needed
-
-
-class _alone:  # noqa: N801 - used like a function
-    """Hold the image's name: two builds of one image would only do the same work twice."""
-
-    def __init__(self, tag: str, progress: Progress) -> None:
-        folder = data.cache_root() / "locks"
-        folder.mkdir(parents=True, exist_ok=True)
-        self._lock = FileLock(folder / f"{hashlib.sha256(tag.encode()).hexdigest()[:16]}.build")
-        self._tag = tag
-        self._progress = progress
-
-    def __enter__(self) -> None:
-        try:
-            self._lock.acquire(timeout=0)
-        except Timeout:
-            self._progress.stage(f"another build of {self._tag} is running: waiting for it")
-            self._lock.acquire()
-
-    def __exit__(self, *_: object) -> None:
-        self._lock.release()

@@ -4,25 +4,29 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 from envbuilder import toml
-from envbuilder.errors import BuildError
+from envbuilder.errors import BuildError, IntegrityError
 
 
-def build_error(step: str, output: str) -> BuildError:
-    """The error for a step that failed with ``output`` as its last lines."""
+def build_error(step: str, output: str) -> BuildError | IntegrityError:
+    """The error for a step that failed with ``output`` as its last lines; IntegrityError for bytes not the lock's."""
     lines = [line for line in output.splitlines() if line.strip()][-20:]
-    return BuildError(
+    known = _known(output)
+    kind = IntegrityError if known.get("integrity") else BuildError
+    return kind(
         f"the build failed at: {step}" if step else "the build failed before its first step",
         detail="\n".join(lines),
-        cure=_cure(output),
+        cure=known.get("cure"),
     )
 
 
-def _cure(output: str) -> str | None:
+def _known(output: str) -> dict[str, Any]:
+    """The first entry of failures.toml whose pattern the output has; empty when nothing is known."""
     table = toml.load(Path(__file__).with_name("failures.toml"))
     for entry in table["failure"]:
         if re.search(entry["pattern"], output, re.IGNORECASE):
-            cure: str = entry["cure"]
-            return cure
-    return None
+            found: dict[str, Any] = entry
+            return found
+    return {}

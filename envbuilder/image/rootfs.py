@@ -35,6 +35,9 @@ _CLEAN = (
     'rm -f "$1"/etc/resolv.conf; echo localhost > "$1"/etc/hostname',
 )
 
+# Its own cleaning comes after ours and leaves apt's lock files.
+_SKIP = "cleanup/apt"
+
 
 def rootfs(
     suite: str, debs: tuple[DebArtifact, ...], files: Mapping[str, Cached], epoch: int, progress: Progress
@@ -43,7 +46,13 @@ def rootfs(
 
     ``epoch`` (seconds since 1970) is the time of every file. Raises HostError when mmdebstrap is not there.
     """
-    recipe = {"suite": suite, "debs": sorted(deb.sha256 for deb in debs), "epoch": epoch, "clean": _CLEAN}
+    recipe = {
+        "suite": suite,
+        "debs": sorted(deb.sha256 for deb in debs),
+        "epoch": epoch,
+        "clean": _CLEAN,
+        "skip": _SKIP,
+    }
     key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
     kept = cache_root() / "rootfs" / f"{key}.tar"
     note = kept.with_suffix(".sha256")
@@ -76,6 +85,7 @@ def _make(
         # The repository lies in the user's cache, where apt's own unprivileged user may not look.
         *('--aptopt=APT::Sandbox::User "root"', '--aptopt=Acquire::Languages "none"'),
         *(f"--customize-hook={line}" for line in _CLEAN),
+        f"--skip={_SKIP}",
         *(suite, str(made), f"deb [trusted=yes] copy:{repository} ./"),
     ]
     process = Process(
