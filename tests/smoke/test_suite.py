@@ -173,7 +173,7 @@ def test_the_whole_suite_on_a_cpu(profile: Path) -> None:
     assert done.returncode == 3
     assert report["verdict"] == "not enough to tell"
     passed = {check["id"] for check in report["checks"] if check["status"] == "passed"}
-    assert passed == {"imports", "arch", "cudnn", "guard", "matmul", "convolution", "generate", "one-token", "ppo"}
+    assert passed >= {"imports", "arch", "cudnn", "guard", "matmul", "convolution", "generate", "one-token", "ppo"}
     assert {"driver", "card", "nccl", "bandwidth"} <= {
         check["id"] for check in report["checks"] if check["status"] == "not proven here"
     }
