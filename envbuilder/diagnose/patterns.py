@@ -117,8 +117,10 @@ def _candidates(pattern: str) -> list[tuple[str, ...]]:
 def _of_group(inside: str) -> list[tuple[str, ...]]:
     if inside.startswith(("?!", "?=", "?<!", "?<=", "?P=")):
         return []
-    if inside.startswith("?"):
-        inside = inside[inside.index(":" if inside[1] == ":" else ">") + 1 :]
+    if inside.startswith("?P<"):
+        inside = inside[inside.index(">") + 1 :]
+    elif inside.startswith("?"):
+        inside = inside[inside.index(":") + 1 :]
     parts = _alternatives(inside)
     if len(parts) == 1:
         return _candidates(inside)

@@ -24,6 +24,7 @@ FACTS = {fact.name for fact in fact_patterns()} | set(DERIVED)
         (r"a(?:optional text)?fixed", ("fixed",)),
         (r"(?!not this)really this", ("really this",)),
         (r"x{2,3}long enough", ("long enough",)),
+        (r"(?-i:Exact)\d(?P<name>Group of text)", ("group of text",)),
         (r"[a-z(]+literal", ("literal",)),
     ],
 )
