@@ -30,9 +30,13 @@ _MIB = 1 << 20
 
 
 class Ranges(Protocol):
-    """A file elsewhere that can be read in parts. Both raise SourceError when its server does not serve parts."""
+    """A file that can be read in parts. Both raise SourceError when its server does not serve parts.
+
+    ``near`` is a file on this disk: all of it is looked at.
+    """
 
     size: int
+    near: bool
 
     def read(self, start: int, length: int) -> bytes:
         """A small part."""
@@ -58,10 +62,14 @@ class RemoteWheel:
 
 @dataclass(frozen=True)
 class WheelList:
-    """What a lock or requirements file names: wheels, and what cannot be looked at with the reason."""
+    """What a lock or requirements file names: wheels, and what cannot be looked at with the reason.
+
+    ``sources`` are source distributions: they hold no device code yet, and what is built of them is not known.
+    """
 
     wheels: tuple[RemoteWheel, ...]
     unseen: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
 
 
 def collect_list(
@@ -105,12 +113,13 @@ def _read(member: zipfile.ZipInfo, ranges: _Counted, cards: Sequence[Arch]) -> B
         return Binary(member.filename, doubts=["the archive is damaged: its directory points nowhere"])
     start = member.header_offset + _LOCAL_HEADER
     start += int.from_bytes(header[26:28], "little") + int.from_bytes(header[28:30], "little")
-    length = min(member.compress_size, HEAD)
+    length = member.compress_size if ranges.near else min(member.compress_size, HEAD)
+    enough = None if ranges.near else _enough(member.filename, cards)
     packed = ranges.stream(start, length)
     cut = length < member.compress_size
     chunks = inflate(packed, member.file_size) if member.compress_type == _DEFLATED else packed
     try:
-        return read_stream(member.filename, chunks, member.file_size, cut=cut, enough=_enough(member.filename, cards))
+        return read_stream(member.filename, chunks, member.file_size, cut=cut, enough=enough)
     finally:
         close = getattr(packed, "close", None)
         if close:
@@ -133,6 +142,7 @@ class _Counted:
         self._ranges = ranges
         self.fetched = 0
         self.size = ranges.size
+        self.near = ranges.near
 
     def read(self, start: int, length: int) -> bytes:
         data = self._ranges.read(start, length)

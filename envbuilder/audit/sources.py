@@ -17,6 +17,8 @@ CHUNK = 1 << 20
 # Of a stream: how much of the beginning is set aside, and how much in all. It goes to disk beyond a few MiB.
 HEAD = 64 << 20
 _STORE = 192 << 20
+_ALIGNMENT = 4096
+_SPANS = 64
 
 
 class UnseenError(Exception):
@@ -124,7 +126,7 @@ class StreamSource:
         self._stored = 0
         self._extents: list[tuple[int, int, int]] = []
         self._wanted: list[tuple[int, int]] = []
-        self._code: tuple[int, int] | None = None
+        self._code: list[tuple[int, int]] = []
         self.passed = 0
 
     @property
@@ -137,8 +139,13 @@ class StreamSource:
         self._wanted.append((offset, offset + length))
 
     def device_code(self, start: int, end: int) -> None:
-        """Tell that these bytes are device code, which nobody reads again."""
-        self._code = (start, end)
+        """Tell that these bytes are device code, which nobody reads again. A second word on ``start`` corrects it."""
+        if self._code and self._code[-1][0] == start:
+            self._code.pop()
+        if self._code and start - self._code[-1][1] < _ALIGNMENT:
+            start = self._code.pop()[0]
+        # What lies a MiB behind has been set aside or dropped; a few spans are all that can still matter.
+        self._code = [*self._code[-_SPANS:], (start, end)]
 
     def read(self, offset: int, length: int) -> bytes:
         """See Source."""
@@ -176,21 +183,35 @@ class StreamSource:
         if not chunk:
             self._ended = True
             return
-        if self._stored + len(chunk) <= _STORE and self._worth_keeping(self.passed, self.passed + len(chunk)):
-            self._store.seek(0, os.SEEK_END)
-            self._store.write(chunk)
-            self._extents.append((self.passed, len(chunk), self._stored))
-            self._stored += len(chunk)
         self._window += chunk
         self.passed += len(chunk)
         drop = min(len(self._window) - CHUNK, wanted - self._window_start)
         if drop >= CHUNK:
+            # Only now, a MiB later, is it known what of this was device code.
+            self._set_aside(self._window_start, bytes(self._window[:drop]))
             del self._window[:drop]
             self._window_start += drop
 
-    def _worth_keeping(self, start: int, end: int) -> bool:
-        if any(low < end and start < high for low, high in self._wanted):
-            return True
-        if self._code is None:
-            return start < HEAD
-        return not (self._code[0] <= start and end <= self._code[1])
+    def _set_aside(self, start: int, data: bytes) -> None:
+        """Store those parts of ``data`` that somebody may want to read again."""
+        end = start + len(data)
+        coded = bool(self._code) and self._code[0][0] < end
+        wanted = [(start, end)] if start < HEAD or coded else []
+        for low, high in self._code if wanted else ():
+            wanted = [
+                part
+                for a, b in wanted
+                for part in ((a, min(b, max(a, low))), (max(a, min(b, high)), b))
+                if part[0] < part[1]
+            ]
+        wanted += [(max(low, start), min(high, end)) for low, high in self._wanted if low < end and start < high]
+        position = start
+        for low, high in sorted(wanted):
+            low = max(low, position)
+            if low >= high or self._stored + high - low > _STORE:
+                continue
+            self._store.seek(0, os.SEEK_END)
+            self._store.write(data[low - start : high - start])
+            self._extents.append((low, high - low, self._stored))
+            self._stored += high - low
+            position = high

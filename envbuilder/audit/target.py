@@ -53,9 +53,12 @@ def collect(
 
 
 def _collect_list(path: Path, cards: Sequence[Arch], progress: Progress, locate: Locator) -> Collection:
-    collection, fetched, total = collect_list(str(path), locate(path), cards, progress)
+    named = locate(path)
+    collection, fetched, total = collect_list(str(path), named, cards, progress)
     cut = [b for b in collection.binaries if b.cut]
     collection.note = f"looked at {fetched / _MB:.0f} MB of {total / _MB:.0f} MB of wheels with binaries"
     if cut:
         collection.note += f"; of {len(cut)} libraries only the beginning"
+    if named.sources:
+        collection.note += f"; what is built of {', '.join(named.sources)} is not known"
     return collection

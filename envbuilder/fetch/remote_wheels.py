@@ -56,17 +56,17 @@ def locate(path: Path) -> WheelList:
         str(p.name): w for p in pylock.packages for w in p.wheels or () if w.hashes.get("sha256") in hashes
     }
     session = python_session(client)
-    wheels = []
+    wheels, sources = [], []
     for artifact, url in chosen(pylock, target, {}):
         filename, digest, address = artifact.filename, artifact.sha256, url
         if artifact.name in named:
             wheel = named[artifact.name]
             filename, digest, address = wheel.filename, wheel.hashes["sha256"], wheel.url or ""
         if not filename.endswith(".whl"):
-            unseen.append(f"{filename}: a source distribution holds no binaries yet")
+            sources.append(filename)
             continue
         wheels.append(RemoteWheel(artifact.name, artifact.version, filename, _Opener(address, digest, session)))
-    return WheelList(tuple(wheels), tuple(unseen))
+    return WheelList(tuple(wheels), tuple(unseen), tuple(sources))
 
 
 def _requirements(text: str, path: Path) -> tuple[dict[str, str], list[str]]:
@@ -125,6 +125,8 @@ class _Opener:
 class _Local:
     """A file on disk."""
 
+    near = True
+
     def __init__(self, path: Path) -> None:
         self._path = path
         self.size = path.stat().st_size
@@ -144,6 +146,8 @@ class _Local:
 
 class _Http:
     """A file on a server that serves ranges."""
+
+    near = False
 
     def __init__(self, url: str, session: requests.Session) -> None:
         self._url, self._session = url, session

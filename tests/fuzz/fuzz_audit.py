@@ -63,6 +63,8 @@ def layer(data: bytes) -> None:
 
 
 class Local:
+    near = False
+
     def __init__(self, data: bytes) -> None:
         self._data = data
         self.size = len(data)

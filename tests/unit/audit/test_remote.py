@@ -22,6 +22,8 @@ PADDING = 3 << 20
 class StandInRanges:
     """A file on a server that serves parts, without the server."""
 
+    near = False
+
     def __init__(self, path: Path) -> None:
         self._data = path.read_bytes()
         self.size = len(self._data)
@@ -87,7 +89,7 @@ def test_pure_wheels_are_not_opened_and_the_unseen_is_said(tmp_path: Path) -> No
     other = RemoteWheel("other", "1", "other-1-cp311-cp311-linux_x86_64.whl", broken)
     listed = tmp_path / "r.txt"
     listed.touch()
-    found = WheelList((pure, other), ("sdist-1.tar.gz: a source distribution holds no binaries yet",))
+    found = WheelList((pure, other), ("mine: named by its address, not by an index",))
     report = audit([str(listed)], find_card("p40"), locate=lambda _: found)
     assert report.verdict is Verdict.UNKNOWN
     (finding,) = report.findings
