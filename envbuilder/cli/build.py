@@ -66,6 +66,8 @@ def build(
 ) -> tuple[dict[str, Any], Path]:
     """Build with progress on the terminal and the full log in a file; the record and where it was written."""
     from envbuilder.cli.progress import TerminalProgress
+    from envbuilder.cli.why import explain_log
+    from envbuilder.errors import BuildError
     from envbuilder.image.building import build_stack
     from envbuilder.image.choose import choose_engine
     from envbuilder.image.record import build_record, log_path, write_record
@@ -81,7 +83,9 @@ def build(
         try:
             with TerminalProgress(stream) as progress:
                 built = build_stack(loaded, gpu, lock, chosen, progress, target=target, cache=not no_cache, slim=slim)
-        except BaseException:
+        except BaseException as error:
+            if isinstance(error, BuildError):
+                explain_log(log, gpu, loaded)
             click.echo(f"full log: {log}", err=True)
             raise
     if not built.anew:

@@ -50,6 +50,8 @@ def command(ctx: click.Context, /, **given: Any) -> int | None:
     if given["steps"] and not (given["trainer"] or given["soak"]):
         raise click.UsageError("--steps is for --trainer and --soak.")
     given["only"], given["skip"] = (_names(given[key]) for key in ("only", "skip"))
+    from envbuilder.report.model import Verdict
+
     if given["probe"]:
         from envbuilder.image.probing import replay_file
 
@@ -57,6 +59,10 @@ def command(ctx: click.Context, /, **given: Any) -> int | None:
     else:
         report = _run(given)
     _present(report, given)
+    if not given["probe"] and report.verdict is Verdict.NO:
+        from envbuilder.cli.why import explain_checks
+
+        explain_checks(report)
     sys.exit(report.verdict.exit_code)
 
 
