@@ -64,7 +64,7 @@ _CHECKS: dict[str, tuple[Callable[[Recipe], Iterator[Hit]], ...]] = {
     "pyproject": _INSTALLS,
     "python-lock": (torch_builds.check, cudnn.check),
     "conda-lock": (conda.check, cudnn.check, torch_builds.check),
-    "compose": (containers.check_compose, hygiene.check),
+    "compose": (containers.check_compose, runs.check_compose, hygiene.check),
     "verl-settings": (verl.check,),
     "stack": (stacks.check,),
     "build-file": (architectures.check_build_file,),

@@ -46,7 +46,7 @@ _BY_NAME: tuple[tuple[str, str], ...] = (
     (r"(.*[._-])?(requirements|constraints).*\.(txt|in)$", "requirements"),
     (r".*\.lock\.txt$", "requirements"),
     (r".*\.(sh|bash|sbatch|slurm)$", "script"),
-    (r"(.*[._-])?cmakelists\.txt$|.*\.cmake$|(gnu)?makefile$|.*\.mk$", "build-file"),
+    (r"(.*[._-])?cmakelists\.txt$|.*\.cmake$|(.*[._-])?(gnu)?makefile$|.*\.mk$", "build-file"),
     (r".*\.schema\.json$", "data-schema"),
     (r".*(tree|du|context)\.txt$", "listing"),
 )

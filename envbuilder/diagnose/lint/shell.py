@@ -100,8 +100,13 @@ class _Walk:
             self.behind = []
         elif kind in _BODIES:
             before = self.cwd
+            behind, self.behind = self.behind, []
+            last = node.children[-1] if node.children and kind in ("list", "pipeline", "negated_command") else None
             for child in node.children:
-                yield from self.body(child, depth + 1, [])
+                # The grammar hangs a redirection on the whole list; for the shell it is the last command's.
+                self.behind = behind if last is not None and child == last else []
+                yield from self.body(child, depth + 1, redirects if last is not None and child == last else [])
+            self.behind = []
             if kind == "subshell":
                 self.cwd = before
         elif kind == "variable_assignments":

@@ -38,11 +38,12 @@ class DriverBranch(Strict):
 
 
 class Distro(Strict):
-    """A distribution, its default GCC (major), and when its support ended (year-month) if it has."""
+    """A distribution, its default GCC (major), the CUDA of its own nvidia-cuda-toolkit, the month support ended."""
 
     name: tuple[str, ...]
     gcc: int
     eol: str = ""
+    nvidia_cuda_toolkit: str = ""
     codename: str
     source: str = Field(min_length=8)
 

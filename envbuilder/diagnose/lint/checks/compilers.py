@@ -36,6 +36,8 @@ def _compiler(base: Base | None, steps: list[Step]) -> Iterator[Hit]:
     for step in steps:
         for requirement in step.requirements:
             version = _gcc_version(requirement)
+            if not requirement.conda and not _made_default(steps, version):
+                continue
             if version and version > row.max_gcc and not _other_compiler(steps, row.max_gcc):
                 yield Hit(
                     "host-compiler-too-new",
@@ -58,6 +60,17 @@ def _compiler(base: Base | None, steps: list[Step]) -> Iterator[Hit]:
     if base is not None and any(builds_extension(steps, step) for step in steps):
         values = {"gcc": str(system.gcc), "max": str(row.max_gcc), "cuda": release, "row_source": row.source}
         yield Hit("host-compiler-too-new", base.line, (base.text,), values)
+
+
+def _made_default(steps: list[Step], version: int) -> bool:
+    """Whether something makes apt's gcc-N the compiler: alternatives, a link, CC or CXX."""
+    pattern = rf"(update-alternatives|ln -s|CC=|CXX=|CUDAHOSTCXX=|-ccbin)[^\n]*(gcc|g\+\+)-{version}\b"
+    for step in steps:
+        if re.search(pattern, step.text) or any(
+            step.env.get(name, "").endswith(f"-{version}") for name in ("CC", "CXX", "CUDAHOSTCXX")
+        ):
+            return True
+    return False
 
 
 def _label_release(step: Step) -> str:

@@ -11,7 +11,7 @@ from envbuilder.diagnose.lint.checking import (
     torch_tag,
 )
 from envbuilder.diagnose.lint.model import Base, Hit, Recipe, Requirement, Step
-from envbuilder.stack.compat.cuda import cuda_of_tag
+from envbuilder.stack.compat.cuda import cuda_of_tag, distro
 
 
 def check(recipe: Recipe) -> Iterator[Hit]:
@@ -243,10 +243,17 @@ def _toolkit(base: Base, steps: list[Step], earlier: list[Step], step: Step) -> 
         found = other.get("torch")
         if found is not None:
             torch, where = found, other
-    if torch is None or where is None or not base.cuda or base.torch:
+    if torch is None or where is None or base.torch:
         return
     tag = torch_tag(torch, where)
     wanted = cuda_of_tag(tag)
+    if not base.cuda:
+        system = distro(base.distro) if base.distro else None
+        own = next((r for s in earlier for r in s.requirements if r.name == "nvidia-cuda-toolkit"), None)
+        if own and system and system.nvidia_cuda_toolkit and wanted and system.nvidia_cuda_toolkit != wanted:
+            values = {"distro": base.distro, "has": system.nvidia_cuda_toolkit, "tag": tag, "torch": wanted}
+            yield Hit("distro-toolkit-differs-from-torch", own.line, (base.text, own.raw, torch.raw), values)
+        return
     if wanted and wanted != base.cuda:
         major = wanted.split(".")[0] != base.cuda.split(".")[0]
         apex = bool(apex_source(steps, step))

@@ -109,24 +109,50 @@ def _flags(recipe: Recipe) -> Iterator[Hit]:
         half = _FP16.search(text)
         if half and card.fp16_rate == "1/64":
             yield Hit("fp16-slow-on-card", step.line, (half.group(0),), _flag(half.group(0), card))
+        if re.search(r"--attn[_-]impl\w*[= ]flash_attention_2", text):
+            yield from _needs(step.line, step.text.splitlines()[0], "flash-attn", card)
         if words[:2] == ["vllm", "serve"] or "vllm.entrypoints" in text or "sglang.launch_server" in text:
-            row = floor("sglang" if "sglang" in text else "vllm")
-            if row and card.major_minor < row.major_minor:
-                yield Hit(
-                    "package-needs-newer-card",
-                    step.line,
-                    (step.text.splitlines()[0],),
-                    {
-                        "title": row.title,
-                        "name": row.name,
-                        "minimum": row.minimum,
-                        "card": card.title,
-                        "capability": card.capability,
-                        "instead": row.instead_en,
-                        "instead_zh": row.instead_zh,
-                        "row_source": row.source,
-                    },
-                )
+            yield from _needs(step.line, step.text.splitlines()[0], "sglang" if "sglang" in text else "vllm", card)
+
+
+def _needs(line: int | None, evidence: str, name: str, card: Card) -> Iterator[Hit]:
+    """A library that the card cannot run."""
+    row = floor(name)
+    if row is None or card.major_minor >= row.major_minor:
+        return
+    values = {
+        "title": row.title,
+        "name": row.name,
+        "minimum": row.minimum,
+        "card": card.title,
+        "capability": card.capability,
+        "instead": row.instead_en,
+        "instead_zh": row.instead_zh,
+        "row_source": row.source,
+    }
+    yield Hit("package-needs-newer-card", line, (evidence,), values)
+
+
+def check_compose(recipe: Recipe) -> Iterator[Hit]:
+    """The images and commands of a compose file against the card."""
+    card = lowest(recipe)
+    services = recipe.data.get("services") if isinstance(recipe.data, dict) else None
+    for name, service in (services if isinstance(services, dict) else {}).items():
+        if not isinstance(service, dict):
+            continue
+        command = service.get("command") or ""
+        text = " ".join(map(str, command)) if isinstance(command, list) else str(command)
+        image = str(service.get("image") or "")
+        line = recipe.line_of("services", name)
+        server = re.search(r"\b(vllm|sglang)\b", f"{image} {text}")
+        if server and "pascal" not in image:
+            yield from _needs(line, f"image: {image}", server.group(1), card)
+        match = _BF16.search(text)
+        if match and card.major_minor < (8, 0):
+            yield Hit("bf16-on-old-card", line, (match.group(0),), _flag(match.group(0), card))
+        half = _FP16.search(text)
+        if half and card.fp16_rate == "1/64":
+            yield Hit("fp16-slow-on-card", line, (half.group(0),), _flag(half.group(0), card))
 
 
 def _flag(text: str, card: Card) -> dict[str, str]:

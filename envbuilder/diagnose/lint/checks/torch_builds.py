@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from packaging.version import Version
@@ -42,6 +43,10 @@ GPU_PACKAGES = frozenset(
         "cupy-cuda12x",
     }
 )
+# Mirrors of the default index; they serve no local versions.
+_MIRROR = re.compile(
+    r"(tuna\.tsinghua|aliyun|ustc|douban|cloud\.tencent|huaweicloud|163\.com|sjtug?|bfsu|nju)[\w.-]*[/\w-]*/simple"
+)
 
 
 def check(recipe: Recipe) -> Iterator[Hit]:
@@ -66,7 +71,7 @@ def _torch(recipe: Recipe, base: Base | None, steps: list[Step], step: Step, tor
         if torch.specifier.startswith("==="):
             return
         yield from _pair(recipe, step, torch, tag)
-        yield from _index(step, torch)
+        yield from _index(recipe, step, torch)
         if tag:
             yield from _code(recipe, step, torch, tag)
         if not torch.local:
@@ -96,7 +101,7 @@ def _pair(recipe: Recipe, step: Step, torch: Requirement, tag: str) -> Iterator[
     )
 
 
-def _index(step: Step, torch: Requirement) -> Iterator[Hit]:
+def _index(recipe: Recipe, step: Step, torch: Requirement) -> Iterator[Hit]:
     """A local tag that the only index given does not serve."""
     tags = [tag_of_index(u) for u in step.indexes if is_pytorch_index(u)]
     named = [t for t in tags if t]
@@ -107,17 +112,37 @@ def _index(step: Step, torch: Requirement) -> Iterator[Hit]:
             (torch.raw, *step.indexes),
             {"tag": torch.local, "index_tag": named[0]},
         )
-    elif (
-        torch.local.startswith("cu")
-        and step.verb != "lock"
-        and step.text.startswith("pip install")
-        and not step.indexes
-        and not step.find_links
-        and step.files == []
-        and "no-index" not in step.flags
-        and step.argv
-    ):
-        yield Hit("torch-tag-without-index", torch.line, (torch.raw,), {"tag": torch.local})
+    elif torch.local.startswith("cu") and not named and step.verb != "lock" and _nowhere(recipe, step):
+        yield Hit("torch-tag-without-index", torch.line, (torch.raw, *step.indexes), {"tag": torch.local})
+
+
+def _nowhere(recipe: Recipe, step: Step) -> bool:
+    """Whether a command has no index that serves local versions: none named, or only a mirror of the default one.
+
+    A requirements file says nothing of where its versions come from: that is for the settings of whoever installs it.
+    """
+    if step.extra_index or step.find_links or "no-index" in step.flags or _settings(recipe, step):
+        return False
+    if step.index_url:
+        return bool(_MIRROR.search(step.index_url))
+    return bool(step.argv) and not step.files
+
+
+def _settings(recipe: Recipe, step: Step) -> bool:
+    """Whether pip's or uv's settings may name a further index."""
+    names = (
+        "PIP_INDEX_URL",
+        "PIP_EXTRA_INDEX_URL",
+        "PIP_FIND_LINKS",
+        "PIP_CONFIG_FILE",
+        "UV_INDEX",
+        "UV_EXTRA_INDEX_URL",
+        "UV_TORCH_BACKEND",
+        "UV_DEFAULT_INDEX",
+    )
+    return any(name in step.env for name in names) or bool(
+        re.search(r"pip\.conf|pip3? config|uv\.toml", recipe.text) or "torch-backend" in step.options
+    )
 
 
 def _code(recipe: Recipe, step: Step, torch: Requirement, tag: str) -> Iterator[Hit]:
@@ -223,6 +248,12 @@ def _order(steps: list[Step], step: Step, torch: Requirement) -> Iterator[Hit]:
         return
     row = release(torch.number)
     if row is None or not row.default_tag:
+        return
+    mates = {r.local for r in step.requirements if r.name in TORCH_FAMILY and r.local.startswith("cu")}
+    mates.discard(row.default_tag)
+    if mates:
+        values = {"number": torch.number, "default": row.default_tag, "tag": min(mates), "line": str(torch.line)}
+        yield Hit("torch-pin-without-tag", torch.line, (torch.raw, *sorted(mates)), values)
         return
     for other in steps:
         meant = {tag_of_index(u) for u in other.indexes if is_pytorch_index(u)}

@@ -350,6 +350,14 @@ FAULTS: dict[str, tuple[str, str]] = {
         "run.sh",
         "export CUDA_VISIBLE_DEVICES=0\n" + PPO + "trainer.n_gpus_per_node=2\n",
     ),
+    "distro-toolkit-differs-from-torch": (
+        "Dockerfile",
+        "FROM ubuntu:22.04\nRUN apt-get update && apt-get install -y nvidia-cuda-toolkit\n"
+        + ARCH
+        + TORCH
+        + CLONE
+        + f"RUN pip install packaging && cd /apex && pip install {EXT} .\n",
+    ),
     "driver-outside-card": ("a.target.toml", '[target]\ngpus = ["P40"]\ndriver = "590.48.01"\n'),
 }
 

@@ -94,3 +94,9 @@ def test_other_encodings_are_read(tmp_path: Path) -> None:
 def test_a_missing_file_is_an_error_for_people(tmp_path: Path) -> None:
     with pytest.raises(InputError):
         lint([tmp_path / "nothing"])
+
+
+def test_a_redirection_behind_a_list_is_the_last_commands() -> None:
+    result = lint_text("setup.sh", "apt-get update && pip3 install torch>=2.0 numpy==1.26.4\n")
+    assert "shell-unquoted-specifier" in [f.rule for f in result.findings]
+    assert not lint_text("setup.sh", "make all && pip install numpy==1.26.4 > log.txt 2>&1\n").findings
