@@ -84,7 +84,8 @@ def _channel(step: Step) -> Iterator[Hit]:
             row = release(torch.version)
             values = {"build": f"{torch.version}+{tag}", "tags": ", ".join(row.tags if row else ())}
             yield Hit("torch-build-nonexistent", cuda.line, (torch.raw, cuda.raw), values)
-    if cuda is not None and step.channels and not any("nvidia" in c for c in step.channels):
+    channels = [*step.channels, *(r.channel for r in step.requirements)]
+    if cuda is not None and step.channels and not any("nvidia" in c for c in channels):
         yield Hit("conda-pytorch-cuda-without-nvidia", cuda.line, (cuda.raw, f"channels: {', '.join(step.channels)}"))
 
 
