@@ -28,6 +28,7 @@ from envbuilder.diagnose.lint.formats import READERS, TITLES, format_of
 from envbuilder.diagnose.lint.model import Hit, Recipe
 from envbuilder.diagnose.lint.settings import verl_version
 from envbuilder.diagnose.lint.suppress import suppressed
+from envbuilder.diagnose.masking import mask
 from envbuilder.diagnose.model import Lang
 from envbuilder.diagnose.rulebook import finding, rules
 from envbuilder.errors import InputError, Place
@@ -169,7 +170,9 @@ def _finding(name: str, hit: Hit, lang: Lang) -> Finding:
     if lang == "zh":
         values |= {key.removesuffix("_zh"): value for key, value in hit.values.items() if key.endswith("_zh")}
     source = values.pop("row_source", "")
-    made = finding(rules()[hit.rule], values, lang, Place(name, hit.line, hit.field), hit.evidence)
+    values = {key: mask(value) for key, value in values.items()}
+    evidence = tuple(mask(line) for line in hit.evidence)
+    made = finding(rules()[hit.rule], values, lang, Place(name, hit.line, hit.field), evidence)
     if not source:
         return made
     return replace(made, sources=tuple(dict.fromkeys([*made.sources, source])))

@@ -187,3 +187,12 @@ def test_chinese(faulty: Path) -> None:
     output = run(str(faulty), "--lang", "zh").output
     assert "供应链" in output
     assert "PyPI" in output
+
+
+def test_secrets_in_a_file_are_not_printed(tmp_path: Path) -> None:
+    path = tmp_path / "setup.sh"
+    path.write_text("pip install torch -i https://me:s3cr3tpass@index.example/simple\nexport HF_TOKEN=hf_" + "a1B2" * 8)
+    output = run(str(path)).output
+    assert "secret-in-file" in output
+    assert "s3cr3tpass" not in output
+    assert "a1B2a1B2" not in output
