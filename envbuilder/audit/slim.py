@@ -25,7 +25,7 @@ from envbuilder.audit.owners import record_lines
 from envbuilder.audit.sources import FileSource
 from envbuilder.audit.tree import walk
 from envbuilder.errors import EnvbuilderError, HostError, InputError, Place
-from envbuilder.files import sha256_of, write_text
+from envbuilder.files import write_text
 from envbuilder.report.progress import Progress, Silent
 
 RECORD_NAME = "envbuilder-slim.json"
@@ -225,11 +225,6 @@ def refuse_other_card(record: SlimRecord, capability: tuple[int, int], name: str
             'it was blanked, and CUDA would end in "device kernel image is invalid"',
             cure=f"Use the image that was not slimmed, or build one with --slim for {found.sm}.",
         )
-
-
-def check_record(root: Path, record: SlimRecord) -> list[str]:
-    """The files whose bytes are not those that the record names."""
-    return [f.path for f in record.files if sha256_of(root / f.path) != f.sha256_after]
 
 
 def main(arguments: list[str]) -> int:

@@ -47,6 +47,11 @@ TRUTH = {
     "k13_size.fatbin": (N, N, N, N, Y, Y),
     "k13_balance.fatbin": (N, N, N, N, Y, Y),
     "rdc_linked.so": (N, Y, Y, Y, N, N),
+    "loose.o": (N, Y, Y, Y, J, J),
+    "with_stub.so": (N, N, N, N, Y, N),  # the linker's stub for sm_75 is no code
+    "with_empty.so": (N, N, N, N, Y, N),  # nor is a unit for 7.5 that holds a variable and no kernel
+    "only_empty.so": (Z, Z, Z, Z, Z, Z),
+    "rdc80_linked.so": (N, N, N, N, Y, N),  # PTX for 7.5 is in the relocatable images only, which do not run
 }
 # What TRUTH.tsv says of sm_61, in its words.
 WORDS = {"yes": {Y, J}, "no": {N, Z}, "jit": {J}, "PARTIAL": {N}, "LTOIR61": {U}}
@@ -107,9 +112,9 @@ def test_jit_names_the_least_driver() -> None:
 
 
 def test_units_without_kernels_do_not_count() -> None:
-    assert scan("rdc_linked.so").judged()[0].count == 1  # the relocatable images beside it are not what runs
-    binary = scan("mixed_tu.so")
-    verdict = judge(binary, find_card("p40"))
+    for name in ("rdc_linked.so", "rdc80_linked.so", "with_stub.so", "with_empty.so"):
+        assert judge(scan(name), find_card("sm_80")).units == 1, name
+    verdict = judge(scan("mixed_tu.so"), find_card("p40"))
     assert (verdict.running, verdict.units) == (1, 2)
 
 
