@@ -25,6 +25,7 @@ _SMALLEST_GAP = 4096
 # the thousand (libcufft), so there only a few are looked into.
 _FEW = 256
 # Sections of ELF types other than PROGBITS hold tables of the linker; debug data holds none of the driver's input.
+_CUT_SHORT = "the file ends before its header says"
 _SKIPPED_NAMES = (".debug", ".eh_frame", ".gcc_except_table", ".comment")
 
 
@@ -105,6 +106,8 @@ def read_binary(path: str, source: Source, cards: Sequence[Arch]) -> Binary:
             if whole or not scanner.found.units:
                 scanner.region(low, high, whole=whole)
         binary.linkage = elf.linkage(source, header)
+        if elf.is_cut_short(header, source.size or 0):
+            binary.doubts.append(_CUT_SHORT)
     _tell_apart(binary, scanner.found, table, source, cards)
     return binary
 
@@ -147,6 +150,8 @@ def read_stream(
             source.drain()
         table: list[Section] = []
         if host and header is not None and not cut:
+            if elf.is_cut_short(header, source.passed):
+                binary.doubts.append(_CUT_SHORT)
             try:
                 binary.linkage = elf.linkage(source, header)
             except UnseenError:

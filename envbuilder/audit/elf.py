@@ -83,6 +83,11 @@ def parse_header(data: bytes) -> Header | None:
     return Header(kind, machine, phoff, phentsize, phnum, shoff, shentsize, shnum, shstrndx)
 
 
+def is_cut_short(header: Header, size: int) -> bool:
+    """Whether a file of ``size`` bytes ends before the section table that its header names."""
+    return header.shoff + header.shentsize * header.shnum > size
+
+
 def sections(source: Source, header: Header) -> list[Section]:
     """The section table; empty when there is none or it does not fit the file. Raises UnseenError."""
     if header.shentsize != _SHDR.size or not 0 < header.shnum <= _MAX_SECTIONS or not header.shoff:

@@ -34,7 +34,7 @@ def collect(
     if path.is_dir():
         return collect_layout(path, cards, progress) if is_layout(path) else collect_tree(path, cards, progress)
     if path.is_file():
-        if zipfile.is_zipfile(path):
+        if path.suffix == ".whl" or zipfile.is_zipfile(path):
             return collect_wheel(path, cards, progress)
         if is_archive(path):
             return collect_archive(path, cards, progress)

@@ -73,6 +73,16 @@ def test_a_file_that_is_no_wheel_is_refused(tmp_path: Path) -> None:
         report_on(wheel)
 
 
+def test_a_wheel_or_library_that_breaks_off_is_no_yes(tmp_path: Path) -> None:
+    wheel = make_wheel(tmp_path / "p-1-py3-none-any.whl", {"p/a.so": "sm61.so"})
+    wheel.write_bytes(wheel.read_bytes()[:3000])
+    with pytest.raises(InputError, match="no wheel"):
+        report_on(wheel)
+    library = tmp_path / "a.so"
+    library.write_bytes((DATA / "sm61.so").read_bytes()[:8000])
+    assert report_on(library).verdict is Verdict.UNKNOWN
+
+
 def test_one_summary_names_the_guilty_files(tmp_path: Path) -> None:
     site = make_site(
         tmp_path,
