@@ -178,13 +178,13 @@ def _fetched_conda(
 
 
 def _needed(lock: Lock, files: dict[str, Cached], target: str, there: ImageInfo | None) -> int:
-    """Bytes the engine has yet to store: layers that the image of the last build holds are there already."""
+    """Bytes that are written while building; layers that the image of the last build holds are there already."""
     known = " ".join(layer.made_by for layer in there.layers) if there else ""
-    needed = space.base_size(files[deb.sha256].size for deb in lock.debs if deb.target == "runtime")
+    layers = [space.base_size(files[deb.sha256].size for deb in lock.debs if deb.target == "runtime")]
     for group in python_groups(lock):
         if group.digest not in known:
             cached = [files[artifact.sha256] for artifact in group.artifacts]
-            needed += sum(space.unpacked_size(file.path, file.filename) for file in cached)
+            layers.append(sum(space.unpacked_size(file.path, file.filename) for file in cached))
     if target == "devel":
-        needed += space.devel_size(files[deb.sha256].size for deb in lock.debs if deb.target == "devel")
-    return needed
+        layers.append(space.devel_size(files[deb.sha256].size for deb in lock.debs if deb.target == "devel"))
+    return space.peak(layers)

@@ -133,7 +133,10 @@ class Docker:
             return None
         attributes: dict[str, Any] = found.attrs
         digests = [entry.partition("@")[2] for entry in attributes.get("RepoDigests") or []]
-        made = [(step["Size"], step["CreatedBy"]) for step in reversed(found.history()) if step["Size"]]
+        made: list[tuple[int, str]] = []
+        # The containerd store unpacks an image when it is first run; until then it may not know its history.
+        with contextlib.suppress(docker.errors.APIError):
+            made = [(step["Size"], step["CreatedBy"]) for step in reversed(found.history()) if step["Size"]]
         ids = attributes["RootFS"]["Layers"]
         if len(made) != len(ids):
             made = [(0, "")] * len(ids)

@@ -26,9 +26,18 @@ def unpacked_size(path: Path, filename: str) -> int:
     return int(path.stat().st_size * _SDIST_FACTOR)
 
 
+def peak(layers: list[int]) -> int:
+    """The bytes a build of ``layers`` takes at its peak, beside what was fetched.
+
+    buildah keeps each step's container until the end, beside the layer made of it, and a layer passes through a
+    file. Measured with p40-debian: 15 GB for 6.3 GB of layers, the largest of them 3.1 GB.
+    """
+    return 2 * sum(layers) + max(layers)
+
+
 def base_size(deb_sizes: Iterable[int]) -> int:
-    """About how many bytes the base of Debian packages takes: as a tar in the cache, and again as a layer."""
-    return int(sum(deb_sizes) * _DEB_FACTOR * 2)
+    """About how many bytes the base of Debian packages takes."""
+    return int(sum(deb_sizes) * _DEB_FACTOR)
 
 
 def devel_size(deb_sizes: Iterable[int]) -> int:

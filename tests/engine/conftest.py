@@ -48,7 +48,9 @@ def small():
     """(stack, card, lock) of a small stack whose artifacts are a part of p40-debian's; all of them fetched."""
     stack, gpu = load_stack("p40-debian")
     whole = load_lock(stack)
-    stack = stack.model_copy(update={"name": "small", "title": "A small stack for tests"})
+    pins = {name: pin for name, pin in stack.python.packages.items() if name in SMALL}
+    part = stack.python.model_copy(update={"packages": pins})
+    stack = stack.model_copy(update={"name": "small", "title": "A small stack for tests", "python": part})
     base = whole.debian.model_copy(update={"packages": tuple(d for d in whole.debs if d.target == "runtime")})
     python = tuple(a for a in whole.python if a.name in SMALL)
     lock = whole.model_copy(update={"stack": "small", "python": python, "debian": base})

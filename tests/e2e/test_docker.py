@@ -1,0 +1,73 @@
+"""The Docker engine with a real daemon: the small stack twice, runs, and every way it refuses."""
+
+import docker
+import pytest
+
+from envbuilder.errors import BuildError, HostError
+from envbuilder.image.building import build_stack
+from envbuilder.image.choose import choose_engine
+from envbuilder.image.docker import Docker
+from envbuilder.image.engine import BuildRequest, RunRequest
+from envbuilder.report.progress import Silent
+from tests.e2e.docker_daemon import docker_daemon
+from tests.engine.conftest import programs, small  # noqa: F401
+
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("docker")]
+
+
+@pytest.fixture(scope="module")
+def engine(programs, tmp_path_factory):  # noqa: F811
+    with docker_daemon(tmp_path_factory.mktemp("docker")):
+        chosen = choose_engine("auto")
+        assert isinstance(chosen, Docker), "a daemon that answers comes first"
+        yield chosen
+
+
+@pytest.fixture(scope="module")
+def built(engine, small):  # noqa: F811
+    return build_stack(*small, engine, Silent())
+
+
+def test_the_same_lock_gives_the_same_digest(built, engine, small):  # noqa: F811
+    assert not build_stack(*small, engine, Silent()).anew
+    again = build_stack(*small, engine, Silent(), cache=False)
+    assert again.anew
+    assert again.image.digest == built.image.digest
+    assert [layer.digest for layer in again.image.layers] == [layer.digest for layer in built.image.layers]
+
+
+def test_a_run_gives_lines_errors_and_exit_code(built, engine):
+    script = "import idna, sys; print(idna.__version__); print('two', file=sys.stderr); sys.exit(7)"
+    run = engine.run(RunRequest(built.image.reference, ("python", "-c", script)))
+    assert [*run] == ["3.10"]
+    assert run.wait() == 7
+    assert run.errors() == "two"
+    assert docker.from_env().containers.list(all=True) == []
+
+
+def test_a_run_that_is_stopped_is_gone(built, engine):
+    run = engine.run(RunRequest(built.image.reference, ("sleep", "300")))
+    run.stop()
+    assert docker.from_env().containers.list(all=True) == []
+
+
+def test_no_gpu_no_image_no_program(built, engine):
+    for request, said in (
+        (RunRequest(built.image.reference, ("true",), gpu="0"), "Docker cannot give a container the GPU"),
+        (RunRequest("localhost/none:1", ("true",)), "there is no image localhost/none:1"),
+        (RunRequest(built.image.reference, ("nosuch",)), "the container did not start"),
+    ):
+        with pytest.raises(HostError, match=said) as caught:
+            engine.run(request)
+        assert caught.value.cure
+        assert docker.from_env().containers.list(all=True) == []
+
+
+def test_a_failed_step_is_named(engine, tmp_path):
+    (tmp_path / "Dockerfile").write_text(
+        "FROM scratch AS it\nCOPY Dockerfile /x\nRUN : 'weave the cloth @ 1' && false\n"
+    )
+    request = BuildRequest(tmp_path / "Dockerfile", tmp_path, "it", "localhost/test/broken:1", 1757289600)
+    with pytest.raises(BuildError, match="the build failed at: weave the cloth"):
+        engine.build(request, Silent())
+    assert engine.image("localhost/test/broken:1") is None
