@@ -101,10 +101,10 @@ def read_binary(path: str, source: Source, cards: Sequence[Arch]) -> Binary:
     else:
         binary.machine = header.machine
         table = elf.sections(source, header)
-        for low, high, whole in regions(table, source.size or 0):
+        for low, high, content in regions(table, source.size or 0):
             # Machine code of the host holds device code only in files whose maker knew no better place.
-            if whole or not scanner.found.units:
-                scanner.region(low, high, whole=whole)
+            if content is not Content.HOST_CODE or not scanner.found.units:
+                scanner.region(low, high, whole=content is Content.DATA)
         binary.linkage = elf.linkage(source, header)
         if elf.is_cut_short(header, source.size or 0):
             binary.doubts.append(_CUT_SHORT)
@@ -168,13 +168,18 @@ def read_stream(
         return binary
 
 
-def regions(table: list[Section], size: int) -> list[tuple[int, int, bool]]:
-    """(start, end, look for everything) of the parts of an ELF file that can hold device code.
+class Content(int, Enum):
+    """What a part of an ELF file is, in the order in which the parts are looked at."""
 
-    Data first, from low to high; then the host's machine code, in which only fat binaries are looked for.
-    """
+    DATA = 0
+    UNNAMED = 1  # in no section: left over, or appended
+    HOST_CODE = 2
+
+
+def regions(table: list[Section], size: int) -> list[tuple[int, int, Content]]:
+    """(start, end, content) of the parts of an ELF file that can hold device code: data first, from low to high."""
     if not table:
-        return [(0, size, True)]
+        return [(0, size, Content.DATA)]
     spans = sorted(
         ((s.offset, min(s.offset + s.size, size), s) for s in table if s.type != elf.SHT_NOBITS and s.size),
         key=lambda span: span[:2],
@@ -183,14 +188,15 @@ def regions(table: list[Section], size: int) -> list[tuple[int, int, bool]]:
     position = 0
     for start, end, section in spans:
         if start - position >= _SMALLEST_GAP:
-            found.append((position, start, True))
+            found.append((position, start, Content.UNNAMED))
         data = section.type == elf.SHT_PROGBITS and not section.name.startswith(_SKIPPED_NAMES)
-        if (data or section.type >= elf.SHT_LOOS) and max(start, position) < end:
-            found.append((max(start, position), end, not section.executable))
+        if (data or elf.SHT_LOOS <= section.type < elf.SHT_GNU) and max(start, position) < end:
+            content = Content.HOST_CODE if section.executable else Content.DATA
+            found.append((max(start, position), end, content))
         position = max(position, end)
     if size - position >= _SMALLEST_GAP:
-        found.append((position, size, True))
-    return sorted(found, key=lambda region: not region[2])
+        found.append((position, size, Content.UNNAMED))
+    return sorted(found, key=lambda region: region[2])
 
 
 def _archive(path: str, source: Source, cards: Sequence[Arch]) -> Binary:
@@ -243,7 +249,7 @@ def _matters(images: tuple[Image, ...], cards: Sequence[Arch]) -> bool:
 def _by_section(offsets: Iterable[int], spans: list[tuple[int, int, str]]) -> dict[str, list[int]]:
     found: dict[str, list[int]] = {}
     index = 0
-    for offset in offsets:
+    for offset in sorted(offsets):
         while index < len(spans) and spans[index][1] <= offset:
             index += 1
         inside = index < len(spans) and spans[index][0] <= offset
