@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -64,41 +65,46 @@ def show(name: str, as_json: bool) -> None:
 def _explain(stack: Stack, gpu: GpuProfile) -> None:
     from rich.console import Console
     from rich.markup import escape
+    from rich.padding import Padding
 
     console = Console(highlight=False)
     console.print(f"[bold]{stack.name}[/]: {escape(stack.title)}")
     console.print(
         f"for {gpu.title}, {gpu.architecture}, capability {gpu.capability.value} ({gpu.sm}), "
-        f"drivers of branch {gpu.driver.first_branch} to {gpu.driver.last_branch}\n"
+        f"drivers up to branch {gpu.driver.last_branch}\n"
     )
-    table = _table("pin", "version", "why")
-    if stack.debian:
-        table.add_row("Debian", stack.debian.point_release, escape(stack.debian.why))
-    if stack.image:
-        table.add_row("base images", escape(f"{stack.image.devel}\n{stack.image.runtime}"), escape(stack.image.why))
-    table.add_row("CUDA", f"{stack.cuda.runtime} (nvcc {stack.cuda.toolkit})", escape(_sourced(stack.cuda)))
-    for name, pin in (stack.conda.packages if stack.conda else {}).items():
-        table.add_row(f"{name} (conda)", pin.version, escape(_sourced(pin)))
-    for name, pin in stack.python.packages.items():
-        group = f"\ngroup {pin.group}" if pin.group else ""
-        table.add_row(name, pin.version + group, escape(_sourced(pin)))
-    for name, part in stack.sources.items():
-        table.add_row(f"{name} (source)", f"{part.tag}\n{part.commit[:12]}", escape(_sourced(part)))
-    table.add_row("Python files", f"before {stack.python.cutoff}", "Later uploads are not considered: they never met.")
-    compute = f"{stack.compute.dtype}, {stack.compute.attention}"
-    table.add_row("compute", compute, escape(stack.compute.why))
-    console.print(table)
+    for name, version, why in _pins(stack):
+        console.print(f"[bold]{escape(name)}[/] {escape(version)}")
+        console.print(Padding(escape(why), (0, 0, 0, 2)))
     believed = [(name, pin.believed) for name, pin in _believed(stack)]
     if believed or gpu.belief:
         console.print("\n[bold]Commonly believed, and wrong[/]")
     for name, text in believed:
-        console.print(f"  {name}: {escape(text)}")
+        console.print(Padding(f"[bold]{name}[/]: {escape(text)}", (0, 0, 0, 2)))
     for belief in gpu.belief:
-        console.print(f"  “{escape(belief.claim)}” {escape(belief.truth)} [dim]({escape(belief.source)})[/]")
+        text = f"[bold]“{escape(belief.claim)}”[/] {escape(belief.truth)} [dim]({escape(belief.source)})[/]"
+        console.print(Padding(text, (0, 0, 0, 2)))
     if stack.differs:
         console.print("\n[bold]What differs from p40[/]")
         for line in stack.differs:
-            console.print(f"  {escape(line)}")
+            console.print(Padding(escape(line), (0, 0, 0, 2)))
+
+
+def _pins(stack: Stack) -> Iterator[tuple[str, str, str]]:
+    """Name, version and reason of everything the stack pins."""
+    if stack.debian:
+        yield "Debian", stack.debian.point_release, stack.debian.why
+    if stack.image:
+        yield "base images", f"{stack.image.devel}, {stack.image.runtime}", stack.image.why
+    yield "CUDA", f"{stack.cuda.runtime} (nvcc {stack.cuda.toolkit})", _sourced(stack.cuda)
+    for name, pin in (stack.conda.packages if stack.conda else {}).items():
+        yield f"{name} (conda)", pin.version, _sourced(pin)
+    for name, pin in stack.python.packages.items():
+        yield name, f"{pin.version} (group {pin.group})" if pin.group else pin.version, _sourced(pin)
+    for name, part in stack.sources.items():
+        yield f"{name} (source)", f"{part.tag}, {part.commit[:12]}", _sourced(part)
+    yield "Python files", f"uploaded before {stack.python.cutoff}", "Later uploads are not considered: they never met."
+    yield "compute", f"{stack.compute.dtype}, {stack.compute.attention}", stack.compute.why
 
 
 def _sourced(part: object) -> str:

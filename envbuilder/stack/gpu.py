@@ -22,9 +22,8 @@ class Fact(Strict, Generic[T]):
 
 
 class DriverBranches(Strict):
-    """The first and last driver branch (major version) that know the card."""
+    """The last driver branch (major version) that knows the card."""
 
-    first_branch: int
     last_branch: int
     status: State
     source: str

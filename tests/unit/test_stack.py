@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from envbuilder.cli import run
 from envbuilder.data import builtin_root
 from envbuilder.errors import InputError
 from envbuilder.stack.compat.torch_builds import find_build, torch_builds
@@ -92,3 +93,17 @@ def test_a_build_runs_where_its_code_says(version: str, capability: tuple[int, i
     row = find_build(version)
     assert row is not None
     assert row.runs_on(capability) is runs
+
+
+def test_the_list_and_the_explanation_name_every_pin(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["stacks"]) == 0
+    assert "p40-debian" in capsys.readouterr().out
+    assert run(["stacks", "show", "p40"]) == 0
+    out = capsys.readouterr().out
+    stack, gpu = load_stack("p40")
+    for name in (*stack.python.packages, *stack.sources, *(stack.conda.packages if stack.conda else ())):
+        assert name in out
+    for belief in gpu.belief:
+        assert belief.claim[:40] in out
+    assert run(["stacks", "show", "p41"]) == 2
+    assert "Known: p40" in capsys.readouterr().err
