@@ -12,7 +12,7 @@ from pathlib import Path
 from envbuilder.errors import HostError
 
 OWN = "envbuilder-solver"
-# conda-lock #906: the JSON of mamba and micromamba from 2.6 on has no FETCH actions that conda-lock understands.
+# conda/conda-lock#906: with mamba and micromamba from 2.6 on it does not find the records of packages in their cache.
 _BROKEN_SINCE = (2, 6)
 
 
