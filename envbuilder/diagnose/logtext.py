@@ -89,7 +89,7 @@ def _is_binary(head: bytes) -> bool:
     if not head or _wide_encoding(head):
         return False
     control = sum(head.count(bytes([code])) for code in (*range(0, 7), *range(14, 27), *range(28, 32)))
-    return control > 0.1 * len(head)
+    return control > 0.05 * len(head)
 
 
 def text_chunks(lines: Iterable[str]) -> Iterator[bytes]:

@@ -239,11 +239,6 @@ def _apt(base: Base | None, steps: list[Step]) -> Iterator[Hit]:
                 yield Hit(
                     "apt-second-toolkit", requirement.line, (f"FROM {base.text}", requirement.raw), {"base": base.cuda}
                 )
-            if re.match(
-                r"^(nvidia-driver-\d+|nvidia-utils-\d+|cuda-drivers|libnvidia-compute-\d+|nvidia-headless-\d+.*|cuda|cuda-\d+-\d+)$",
-                name,
-            ):
-                yield Hit("driver-in-image", requirement.line, (requirement.raw,), {"name": name})
             match = re.match(r"^cuda-(?:toolkit|nvcc|compiler|libraries|libraries-dev)-(\d+)-(\d+)$", name)
             if match and f"{match.group(1)}.{match.group(2)}" != base.cuda and base.image == "nvidia/cuda":
                 yield Hit(

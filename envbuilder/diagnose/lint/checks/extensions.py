@@ -199,8 +199,11 @@ def _packaging(base: Base | None, steps: list[Step], position: int, step: Step) 
 
 def _builds(recipe: Recipe, base: Base | None, steps: list[Step], position: int, step: Step) -> Iterator[Hit]:
     earlier = steps[:position]
+    # flash-attn's setup.py hands nvcc its own -gencode flags, and torch then adds none.
+    others = {r.name for r in step.requirements} - {"flash-attn"}
     if (
         recipe.kind == "dockerfile"
+        and (others or not step.requirements)
         and "TORCH_CUDA_ARCH_LIST" not in step.env
         and not _exported(recipe, step)
         and "-gencode" not in step.env.get("NVCC_APPEND_FLAGS", "")

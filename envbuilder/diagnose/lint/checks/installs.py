@@ -331,3 +331,20 @@ def _externally_managed(base: Base | None, steps: list[Step], step: Step) -> Ite
     ):
         return
     yield Hit("pip-externally-managed", step.line, (step.text.splitlines()[0],), {"distro": base.distro})
+
+
+def check_uv_sources(recipe: Recipe) -> Iterator[Hit]:
+    """``[tool.uv.sources]`` of a pyproject.toml that name an index which ``[[tool.uv.index]]`` does not declare."""
+    tool = recipe.data.get("tool") if isinstance(recipe.data, dict) else None
+    uv = tool.get("uv") if isinstance(tool, dict) else None
+    if not isinstance(uv, dict) or not isinstance(uv.get("sources"), dict):
+        return
+    indexes = uv.get("index")
+    declared = {i.get("name") for i in indexes if isinstance(i, dict)} if isinstance(indexes, list) else set()
+    for package, source in uv["sources"].items():
+        for entry in source if isinstance(source, list) else [source]:
+            index = entry.get("index") if isinstance(entry, dict) else None
+            if isinstance(index, str) and index not in declared:
+                line = recipe.line_of("tool", "uv", "sources", package)
+                values = {"package": str(package), "index": index}
+                yield Hit("uv-index-undeclared", line, (f"{package} = {{ index = {index!r} }}",), values)

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from envbuilder.diagnose.lint.checking import lowest
-from envbuilder.diagnose.lint.model import Base, Hit, Recipe, Step
+from envbuilder.diagnose.lint.model import Base, Fix, Hit, Recipe, Step
 from envbuilder.stack.compat.cards import Card
 from envbuilder.stack.compat.packages import floor
 
@@ -24,7 +24,9 @@ _BF16 = re.compile(
     re.IGNORECASE,
 )
 
-_FP16 = re.compile(r"--fp16(?=\s|$)|--mixed[_-]precision[= ]fp16|--(?:torch_)?dtype[= ](?:float16|fp16|half)")
+_FP16 = re.compile(
+    r"--fp16(?=\s|$)(?!\s+(?:[Ff]alse|0|no)\b)|--mixed[_-]precision[= ]fp16|--(?:torch_)?dtype[= ](?:float16|fp16|half)"
+)
 
 
 def check(recipe: Recipe) -> Iterator[Hit]:
@@ -36,6 +38,15 @@ def check(recipe: Recipe) -> Iterator[Hit]:
     for base, steps in recipe.environments():
         if base is not None:
             yield from _apt(base, steps)
+
+
+def check_continuations(recipe: Recipe) -> Iterator[Hit]:
+    """Backslashes of a script that spaces follow: they continue nothing. (BuildKit forgives that in a Dockerfile.)"""
+    for number, line in enumerate(recipe.lines, start=1):
+        after = recipe.lines[number] if number < len(recipe.lines) else ""
+        if re.search(r"(?:^|[^\\])\\[ \t]+$", line) and after.strip() and not line.lstrip().startswith("#"):
+            shown = line.strip()
+            yield Hit("continuation-broken", number, (shown,), fix=Fix(number, number, (line.rstrip(),)))
 
 
 def _lost(recipe: Recipe) -> Iterator[Hit]:

@@ -83,7 +83,10 @@ FAULTS: dict[str, tuple[str, str]] = {
     ),
     "apt-library-unpinned": ("Dockerfile", CUDA + "RUN apt-get update && apt-get install -y libcudnn8-dev\n"),
     "apt-second-toolkit": ("Dockerfile", CUDA + "RUN apt-get install -y nvidia-cuda-toolkit\n"),
-    "driver-in-image": ("Dockerfile", CUDA + "RUN apt-get install -y nvidia-driver-535\n"),
+    "driver-in-image": (
+        "Dockerfile",
+        "FROM ubuntu:22.04\nRUN apt-get update && apt-get install -y nvidia-driver-535-server\n",
+    ),
     "lock-without-cuda-libraries": ("poetry.lock", '[[package]]\nname = "torch"\nversion = "2.6.0"\n'),
     "conda-cudnn-of-another-cuda": (
         "environment.yml",
@@ -357,6 +360,17 @@ FAULTS: dict[str, tuple[str, str]] = {
         + TORCH
         + CLONE
         + f"RUN pip install packaging && cd /apex && pip install {EXT} .\n",
+    ),
+    "card-needed-in-build": ("Dockerfile", CUDA + TORCH + "RUN nvidia-smi && python3 train.py --help\n"),
+    "stubs-on-library-path": (
+        "Dockerfile",
+        CUDA + "ENV LD_LIBRARY_PATH=/usr/local/cuda/lib64/stubs:$LD_LIBRARY_PATH\n",
+    ),
+    "wheel-on-musl": ("Dockerfile", "FROM python:3.11-alpine\n" + TORCH),
+    "continuation-broken": ("run.sh", "python3 -m verl.trainer.main_ppo \\ \n  trainer.nnodes=1\n"),
+    "uv-index-undeclared": (
+        "pyproject.toml",
+        '[project]\nname = "x"\nversion = "0"\n[tool.uv.sources]\ntorch = { index = "pytorch-cu118" }\n',
     ),
     "driver-outside-card": ("a.target.toml", '[target]\ngpus = ["P40"]\ndriver = "590.48.01"\n'),
 }
