@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import signal
 import sys
 from importlib import import_module
@@ -9,7 +10,7 @@ from importlib import import_module
 import click
 
 from envbuilder import __version__
-from envbuilder.errors import INTERRUPTED, EnvbuilderError
+from envbuilder.errors import INTERRUPTED, EnvbuilderError, HostError
 
 # name -> (module, one-line help). The help stands here so that `envbuilder --help` imports no command.
 COMMANDS = {
@@ -96,6 +97,12 @@ def run(args: list[str] | None = None) -> int:
         # The reader (head, less) went away: not an error, and nothing more can be printed.
         sys.stderr.close()
         return 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        full = HostError("there is no space left to write to", cure="Free space on the file system that is written to.")
+        show_error(full)
+        return full.exit_code
     return result if isinstance(result, int) else 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,10 +44,13 @@ def command(gpu: str | None, torch: str, wants: tuple[str, ...], driver: str, pr
 
 
 def _question(gpu: str | None, torch: str, wants: tuple[str, ...], driver: str, probe: Path | None) -> Question:
+    from envbuilder.errors import InputError
     from envbuilder.stack.compat.answers import Question
     from envbuilder.stack.compat.cards import find_card
     from envbuilder.stack.compat.probe import read_probe
 
+    if driver and not re.fullmatch(r"\d+(\.\d+){0,2}", driver):
+        raise InputError(f"{driver!r} is no driver version", cure="Give what nvidia-smi shows, such as 535.183.01.")
     if probe:
         question = read_probe(probe)
         question = replace(question, torch=torch or question.torch, wants=wants, driver=driver or question.driver)

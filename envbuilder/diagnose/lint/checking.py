@@ -140,10 +140,10 @@ def lowest(recipe: Recipe) -> Card:
     return min(recipe.cards, key=lambda card: card.major_minor)
 
 
-def needed(card: Card) -> str:
-    """The code a card runs: ``sm_61 or sm_60``."""
+def needed(card: Card, either: str = "or") -> str:
+    """The code a card runs: ``sm_61 or sm_60`` (``either``: the word between them)."""
     major, minor = card.major_minor
-    return " or ".join(f"sm_{major}{m}" for m in range(minor, -1, -1) if (major, m) in _REAL)
+    return f" {either} ".join(f"sm_{major}{m}" for m in range(minor, -1, -1) if (major, m) in _REAL)
 
 
 _REAL = {

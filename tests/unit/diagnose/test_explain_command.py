@@ -1,7 +1,9 @@
 """The command as a user meets it: exit codes, languages, JSON, JUnit, stdin, mistakes."""
 
+import contextlib
 import io
 import json
+import random
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -82,3 +84,27 @@ def test_a_binary_file_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path.write_bytes(b"\x7fELF" + bytes(100))
     assert run(["explain", str(path)]) == 2
     assert "libx.so" in capsys.readouterr().err
+
+
+def test_a_full_disk_behind_the_output_is_said_without_traceback(
+    log: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with Path("/dev/full").open("w") as full:
+        monkeypatch.setattr(sys, "stdout", full)
+        assert run(["explain", str(log), "--json"]) == 6
+        monkeypatch.undo()
+        with contextlib.suppress(OSError):
+            full.close()
+    assert "no space left" in capsys.readouterr().err
+
+
+def test_random_bytes_are_refused_as_binary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "core"
+    path.write_bytes(random.Random(8).randbytes(100_000))
+    assert run(["explain", str(path)]) == 2
+    assert "binary" in capsys.readouterr().err
+
+
+def test_a_driver_that_is_no_version_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["compat", "--gpu", "p40", "--driver", "abc"]) == 2
+    assert "no driver version" in capsys.readouterr().err

@@ -312,6 +312,7 @@ def _torch(recipe: Recipe, data: dict[str, Any]) -> Iterator[Hit]:
                 "sm": card.sm,
                 "arches": build.shown_arches,
                 "needed": needed(card),
+                "needed_zh": needed(card, "或"),
                 "good": ", ".join(f"{number}+{t}" for t in tags_for(number, card.major_minor)),
                 "row_source": build.source,
             },

@@ -164,19 +164,21 @@ def _code(recipe: Recipe, step: Step, torch: Requirement, tag: str) -> Iterator[
                 "sm": card.sm,
                 "arches": row.shown_arches,
                 "needed": needed(card),
+                "needed_zh": needed(card, "或"),
                 "row_source": row.source,
                 "good": ", ".join(f"{torch.number}+{t}" for t in good),
                 "newest": "" if good else newest,
                 "ends": _expiry(good),
+                "ends_zh": _expiry(good, "{tag} 构建止于 torch {last}"),
             },
         )
         return
 
 
-def _expiry(tags: list[str]) -> str:
+def _expiry(tags: list[str], text: str = "{tag} builds end with torch {last}") -> str:
     """Where the tags end, as the table says: ``cu126 builds end with torch 2.14.0``."""
     ends = {row.cuda: row.torch[-1] for row in torch_builds() if row.last}
-    return ", ".join(f"{tag} builds end with torch {ends[tag]}" for tag in tags if tag in ends)
+    return ", ".join(text.format(tag=tag, last=ends[tag]) for tag in tags if tag in ends)
 
 
 def _open(recipe: Recipe, base: Base | None, steps: list[Step], step: Step, torch: Requirement) -> Iterator[Hit]:
@@ -212,6 +214,7 @@ def _open(recipe: Recipe, base: Base | None, steps: list[Step], step: Step, torc
             "card": card.title,
             "sm": card.sm,
             "needed": needed(card),
+            "needed_zh": needed(card, "或"),
             "arches": row.shown_arches,
             "take": _newest_build(card.major_minor),
         },
@@ -230,6 +233,7 @@ def _open_on_index(step: Step, torch: Requirement, card: Card) -> Iterator[Hit]:
             "sm": card.sm,
             "arches": rows[-1].shown_arches,
             "needed": needed(card),
+            "needed_zh": needed(card, "或"),
             "newest": _newest_build(card.major_minor),
             "row_source": rows[-1].source,
         }
