@@ -54,7 +54,6 @@ def test_nothing_changed_nothing_built(built, small, buildah):
     again = build_stack(*small, buildah, heard)
     assert not again.anew
     assert again.image.id == built[0].image.id
-    assert again.seconds < 5
     assert heard.stages == []
 
 
