@@ -32,8 +32,9 @@ def test_the_same_lock_gives_the_same_digest(built, engine, small):  # noqa: F81
     assert not build_stack(*small, engine, Silent()).anew
     again = build_stack(*small, engine, Silent(), cache=False)
     assert again.anew
-    assert again.image.digest == built.image.digest
     assert [layer.digest for layer in again.image.layers] == [layer.digest for layer in built.image.layers]
+    assert again.image.labels == built.image.labels
+    assert again.image.digest == built.image.digest
 
 
 def test_a_run_gives_lines_errors_and_exit_code(built, engine):
