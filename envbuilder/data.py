@@ -78,15 +78,16 @@ def find(kind: str, filename: str) -> Path:
 
     Raises InputError, listing what there is, when neither has it.
     """
-    for root in roots():
+    is_name = Path(filename).name == filename and not filename.startswith(".")
+    for root in roots() if is_name else []:
         path = root / kind / filename
         if path.is_file():
             return path
-    known = ", ".join(names(kind, Path(filename).suffix)) or "none"
-    raise InputError(
-        f"there is no {kind.rstrip('s')} named {Path(filename).stem!r}",
-        cure=f"Known: {known}. Your own goes into {project_root() / kind / filename}.",
-    )
+    ending = f".{filename.rpartition('.')[2]}"
+    name = filename.removesuffix(ending)
+    known = ", ".join(names(kind, ending)) or "none"
+    own = f" Your own goes into {project_root() / kind / filename}." if is_name else ""
+    raise InputError(f"there is no {kind.rstrip('s')} named {name!r}", cure=f"Known: {known}.{own}")
 
 
 def names(kind: str, suffix: str) -> list[str]:
@@ -95,5 +96,5 @@ def names(kind: str, suffix: str) -> list[str]:
     for root in roots():
         folder = root / kind
         if folder.is_dir():
-            found.update(p.name.removesuffix(suffix) for p in folder.iterdir() if p.name.endswith(suffix))
+            found.update(p.stem for p in folder.iterdir() if p.suffix == suffix and p.is_file())
     return sorted(found)

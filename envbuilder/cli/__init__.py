@@ -10,7 +10,7 @@ from importlib import import_module
 import click
 
 from envbuilder import __version__
-from envbuilder.errors import INTERRUPTED, EnvbuilderError, HostError
+from envbuilder.errors import INTERRUPTED, EnvbuilderError, HostError, Place
 
 # name -> (module, one-line help). The help stands here so that `envbuilder --help` imports no command.
 COMMANDS = {
@@ -93,17 +93,29 @@ def run(args: list[str] | None = None) -> int:
     except (click.Abort, KeyboardInterrupt):
         click.echo("\ninterrupted; nothing half-written is left behind", err=True)
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader (head, less) went away: not an error, and nothing more can be printed.
-        sys.stderr.close()
-        return 0
+    except SystemExit as left:
+        # The reader (head, less) went away: not an error. click answers it with exit 1 of its own.
+        if isinstance(left.__context__, OSError) and left.__context__.errno == errno.EPIPE:
+            return 0
+        raise
     except OSError as error:
-        if error.errno != errno.ENOSPC:
+        if error.errno is None or error.strerror is None:
             raise
-        full = HostError("there is no space left to write to", cure="Free space on the file system that is written to.")
-        show_error(full)
-        return full.exit_code
+        refused = _refused(error, error.strerror)
+        show_error(refused)
+        return refused.exit_code
     return result if isinstance(result, int) else 0
+
+
+def _refused(error: OSError, reason: str) -> HostError:
+    """What the system refused (a full disk, a file where a folder must be), for people."""
+    cure = "Name another path, or put right the one named here, then run the command again."
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        cure = "Free some space or choose another disk, then run the command again."
+    if error.errno in {errno.EACCES, errno.EPERM, errno.EROFS}:
+        cure = "Choose a path you may read and write, or run the command as a user who may."
+    place = Place(str(error.filename)) if error.filename is not None else None
+    return HostError(f"the system refused: {reason.lower()}", place=place, cure=cure)
 
 
 def _interrupt(*_: object) -> None:

@@ -143,7 +143,10 @@ def _stack_of(engine: Any, image: str) -> str:
 
 def _indices(gpu: str | None) -> list[int]:
     try:
-        return [int(part) for part in (gpu or "0").split(",")]
+        indices = [int(part) for part in (gpu or "0").split(",")]
+        if min(indices) < 0:
+            raise ValueError
+        return indices
     except ValueError:
         raise click.BadParameter(f"{gpu!r} is no index; nvidia-smi -L shows them.", param_hint="--gpu") from None
 

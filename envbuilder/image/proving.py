@@ -62,7 +62,7 @@ def prove(wanted: Wanted, engine: Engine, manifest: Manifest, progress: Progress
     if image is None:
         raise HostError(
             f"there is no image {wanted.image!r} in {engine.name}'s store",
-            cure=f"Build it: envbuilder build {manifest.stack['name']}; or pull it: envbuilder pull.",
+            cure=f"Build it: envbuilder build {manifest.stack['name']}. Or name another with --image.",
         )
     card = None
     if facts is not None and wanted.gpu is not None:

@@ -114,7 +114,11 @@ def _read_file(path: Path) -> Iterable[Entry]:
     try:
         text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
-        raise InputError("there is no such file", place=Place(str(path))) from None
+        raise InputError(
+            "there is no such file",
+            place=Place(str(path)),
+            cure="Name a lock file or a folder of one stack's, such as locks/p40.requirements.txt.",
+        ) from None
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"the lock cannot be read: {error}", place=Place(str(path))) from None
     file = Lock(stack="", digest="", python=())

@@ -121,7 +121,7 @@ def _columnar(path: Path) -> Iterator[Row]:
                         yield Row(Place(str(path), number), data)
     except (pa.ArrowException, OSError) as error:
         raise InputError(
-            f"the file cannot be read as {path.suffix[1:]}: {str(error).splitlines()[0]}",
+            f"the file cannot be read as {path.suffix[1:] or 'an Arrow stream'}: {str(error).splitlines()[0]}",
             place=Place(str(path)),
             cure="Fetch or export it again; a file that was cut short looks like this.",
         ) from error

@@ -1,0 +1,88 @@
+"""What a person types wrong, or a system refuses, ends in a sentence, a cure and an exit code, never in a traceback."""
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import envbuilder
+from envbuilder.cli import COMMANDS, run
+from envbuilder.data import names
+
+
+def test_a_reader_that_goes_away_is_no_fault() -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-m", "envbuilder", "stacks", "show", "p40"], stdout=writing, stderr=subprocess.PIPE
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_a_full_disk_behind_the_output_is_named() -> None:
+    with Path("/dev/full").open("wb") as full:
+        done = subprocess.run([sys.executable, "-m", "envbuilder", "stacks"], stdout=full, stderr=subprocess.PIPE)
+    assert done.returncode == 6
+    assert b"no space left on device" in done.stderr
+    assert b"Free some space" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_file_where_the_output_folder_must_be(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "taken").write_text("")
+    (tmp_path / "rows.jsonl").write_text('{"question": "1 + 1?", "answer": "#### 2"}\n')
+    code = run(["data", "gsm8k", "--from", str(tmp_path / "rows.jsonl"), "--out", str(tmp_path / "taken")])
+    assert code == 6
+    shown = capsys.readouterr().err
+    assert f"{tmp_path / 'taken'}: the system refused: file exists" in shown
+    assert "do: Name another path" in shown
+
+
+@pytest.mark.parametrize("name", ["", "../stacks/p40", ".hidden"])
+def test_what_is_no_name_finds_no_file_and_suggests_none(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["stacks", "show", name]) == 2
+    shown = capsys.readouterr().err
+    assert f"there is no stack named {name!r}" in shown
+    assert "Known: p40, p40-debian." in shown
+    assert "Your own goes" not in shown
+
+
+def test_a_folder_named_like_a_stack_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "stacks" / "mine.toml").mkdir(parents=True)
+    monkeypatch.setattr("envbuilder.data.roots", lambda: [tmp_path])
+    assert names("stacks", ".toml") == []
+
+
+def test_no_card_has_an_index_below_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", "--gpu", "-1"]) == 2
+    assert "no index" in capsys.readouterr().err
+
+
+def test_a_lock_that_is_not_there_has_a_cure(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["lock", "diff", str(tmp_path / "a"), str(tmp_path / "b")]) == 2
+    assert "do: Name a lock file" in capsys.readouterr().err
+
+
+def test_every_command_that_a_cure_names_is_there() -> None:
+    package = Path(envbuilder.__file__).parent
+    told = {
+        command
+        for file in package.rglob("*.py")
+        for line in file.read_text(encoding="utf-8").splitlines()
+        if "cure" in line
+        for command in re.findall(r": envbuilder ([a-z]+)", line)
+    }
+    assert "build" in told
+    assert told <= set(COMMANDS)
+
+
+def test_a_file_without_a_known_ending_is_called_what_it_is_read_as(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "rows").write_bytes(bytes(range(256)) * 4)
+    assert run(["data", "gsm8k", "--from", str(tmp_path / "rows"), "--out", str(tmp_path / "out")]) == 2
+    assert "cannot be read as an Arrow stream:" in capsys.readouterr().err
