@@ -21,7 +21,11 @@ def load(path: Path) -> dict[str, Any]:
     except FileNotFoundError:
         raise InputError("there is no such file", place=Place(str(path))) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the file cannot be read: {error}", place=Place(str(path))) from error
+        raise InputError(
+            f"the file cannot be read: {error}",
+            place=Place(str(path)),
+            cure="Give a text file in UTF-8 that you may read, or save this one as UTF-8.",
+        ) from error
     return loads(text, str(path))
 
 
@@ -30,4 +34,6 @@ def loads(text: str, name: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise InputError(f"this is not TOML: {error}", place=Place(name)) from error
+        raise InputError(
+            f"this is not TOML: {error}", place=Place(name), cure="Put right the line named; strings stand in quotes."
+        ) from error

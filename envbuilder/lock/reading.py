@@ -71,6 +71,10 @@ def _sealed(path: Path, stack: str) -> str:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"the lock cannot be read: {error}", place=Place(str(path))) from error
+        raise InputError(
+            f"the lock cannot be read: {error}",
+            place=Place(str(path)),
+            cure=f"Take the file back out of version control, or lock anew: envbuilder lock {stack}",
+        ) from error
     check_seal(text, str(path), stack)
     return text

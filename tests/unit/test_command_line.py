@@ -67,6 +67,26 @@ def test_a_lock_that_is_not_there_has_a_cure(tmp_path: Path, capsys: pytest.Capt
     assert "do: Name a lock file" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("content", [b"\xff\xfe", b'name = "mine\n'])
+def test_a_file_that_is_no_toml_has_a_cure(content: bytes, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "mine.toml").write_bytes(content)
+    assert run(["stacks", "show", str(tmp_path / "mine.toml")]) == 2
+    assert "do: " in capsys.readouterr().err
+
+
+def test_a_lock_that_is_no_text_names_the_command_that_locks_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "stacks").mkdir()
+    (tmp_path / "locks").mkdir()
+    (tmp_path / "locks" / "p40-debian.requirements.txt").write_bytes(b"\xff")
+    assert run(["lock", "--check", "p40-debian"]) == 2
+    assert "do: Take the file back out of version control, or lock anew: envbuilder lock p40-debian" in (
+        capsys.readouterr().err
+    )
+
+
 def test_every_command_that_a_cure_names_is_there() -> None:
     package = Path(envbuilder.__file__).parent
     told = {
