@@ -20,7 +20,15 @@ from envbuilder.fetch.view import folder_of
 from envbuilder.image import space
 from envbuilder.image.alone import alone
 from envbuilder.image.audited import build_audited, passed
-from envbuilder.image.context import check_bytes, debs_context, files_context, lock_files, own_files, wheels_context
+from envbuilder.image.context import (
+    check_bytes,
+    debs_context,
+    files_context,
+    lock_files,
+    own_files,
+    same_everywhere,
+    wheels_context,
+)
 from envbuilder.image.engine import BuildRequest, Engine, ImageInfo
 from envbuilder.image.names import image_tag
 from envbuilder.image.rootfs import rootfs
@@ -134,6 +142,7 @@ def _lay_out(context: Path, stack: Stack, gpu: GpuProfile, lock: Lock, *, slim: 
     own_files(context, stack, gpu, lock)
     if stack.conda:
         lock_files(context, stack.name)
+    same_everywhere(context, stack.source_date_epoch)
     text = dockerfile(stack, gpu, lock, slim_digest() if slim else "")
     parts = {"dockerfile": text, "uv": uv_version()}
     for path in sorted(p for p in context.rglob("*") if p.is_file()):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -70,6 +71,16 @@ def own_files(folder: Path, stack: Stack, gpu: GpuProfile, lock: Lock) -> None:
             shutil.copyfile(path, target)
             target.chmod(0o644)
     (folder / f"stack.{stack.name}.json").write_text(image_manifest_text(stack, gpu, lock.digest), encoding="utf-8")
+
+
+def same_everywhere(folder: Path, time: int) -> None:
+    """Give all of ``folder`` the same times (seconds since 1970) and modes on every host.
+
+    The engine's history holds a hash of what a COPY copies, times and modes of a checkout included.
+    """
+    for path in (folder, *folder.rglob("*")):
+        path.chmod(0o755 if path.is_dir() else 0o644)
+        os.utime(path, (time, time))
 
 
 def lock_files(folder: Path, stack: str) -> None:

@@ -64,12 +64,13 @@ class _Reader:
 
     def read(self, commands: Any) -> None:
         for command in commands:
-            name = command.cmd.lower()
+            # A backslash with nothing after it comes as a command without a name.
+            name = (command.cmd or "").lower()
             if name not in _INSTRUCTIONS:
                 # One is enough: what follows an instruction nobody knows is often no Dockerfile at all.
                 if not any(hit.rule == "dockerfile-unparsable" for hit in self.recipe.hits):
-                    shown = command.original.splitlines()[0][:120] if command.original else command.cmd
-                    values = {"message": f"unknown instruction: {command.cmd}"}
+                    shown = command.original.splitlines()[0][:120] if command.original else command.cmd or "\\"
+                    values = {"message": f"unknown instruction: {command.cmd or shown}"}
                     self.recipe.hits.append(Hit("dockerfile-unparsable", command.start_line, (shown,), values))
                 continue
             handler = getattr(self, f"on_{name}", None)

@@ -100,3 +100,9 @@ def test_a_redirection_behind_a_list_is_the_last_commands() -> None:
     result = lint_text("setup.sh", "apt-get update && pip3 install torch>=2.0 numpy==1.26.4\n")
     assert "shell-unquoted-specifier" in [f.rule for f in result.findings]
     assert not lint_text("setup.sh", "make all && pip install numpy==1.26.4 > log.txt 2>&1\n").findings
+
+
+def test_a_lone_backslash_is_no_instruction() -> None:
+    assert [f.rule for f in lint_text(NAMES["dockerfile"], "\\", kind="dockerfile").findings] == [
+        "dockerfile-unparsable"
+    ]
