@@ -66,7 +66,7 @@ def build(
         actor.install()
     manifest = load_manifest(args.profile)
     if attention:
-        manifest.stack["compute"]["attention"] = attention  # type: ignore[index]
+        manifest.stack["compute"]["attention"] = attention  # type: ignore[index]  # read-only to its readers
     context = Context(Options(device=args.device), manifest, HostFacts(), lambda event: None)
     loop = PpoLoop(context, SHAPES[args.shape], sizes, eos=args.eos)
     if checkpointing:

@@ -42,7 +42,7 @@ def complete(facts: HostFacts, on_gpu: bool) -> HostFacts:
         system_cudnn_path=facts.system_cudnn_path or path,
         kernel_ok=kernel_ok,
         kernel_error=kernel_error,
-        shm_mib=shutil.disk_usage("/dev/shm").total / 2**20 if Path("/dev/shm").is_dir() else None,  # noqa: S108
+        shm_mib=shutil.disk_usage("/dev/shm").total / 2**20 if Path("/dev/shm").is_dir() else None,  # noqa: S108 - read only
     )
 
 

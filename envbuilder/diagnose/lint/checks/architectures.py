@@ -71,7 +71,7 @@ def arch_list(recipe: Recipe, value: str, line: int | None, field: str | None = 
         )
     for stage in recipe.stages:
         row = toolkit(stage.base.cuda) if stage.base.cuda else None
-        beyond = [a for a in plain if row and not row.compiles_for(numbers(a)[:2])]  # type: ignore[arg-type]
+        beyond = [a for a in plain if row and not row.compiles_for(numbers(a)[:2])]  # type: ignore[arg-type]  # a pair
         if row and beyond:
             yield Hit(
                 "arch-beyond-toolkit",
