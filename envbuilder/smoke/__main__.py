@@ -7,14 +7,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import signal
 import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from envbuilder.errors import EnvbuilderError
 from envbuilder.smoke.context import Options
 from envbuilder.smoke.manifest import IMAGE_MANIFEST, load_manifest
+from envbuilder.smoke.nvml import of_card
 from envbuilder.smoke.registry import CHECKS, select
 from envbuilder.smoke.runner import Plan, run_suite
 from envbuilder.smoke.verdict import report
@@ -34,7 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
         manifest = load_manifest(given.profile)
         specs = select(_names(given.only), _names(given.skip))
         options = Options(given.device, given.trainer, given.soak, given.steps, str(given.questions or ""))
-        result = run_suite(Plan(specs, options, given.profile, given.host, given.gpu), _print)
+        with tempfile.TemporaryDirectory() as folder:
+            host = given.host or _ask_nvml(given, Path(folder))
+            result = run_suite(Plan(specs, options, given.profile, host, given.gpu), _print)
         final = report(result, options, manifest)
     except EnvbuilderError as error:
         place = f"{error.place}: " if error.place else ""
@@ -42,6 +47,22 @@ def main(arguments: list[str] | None = None) -> int:
         return error.exit_code
     _print(final.to_dict())
     return final.verdict.exit_code
+
+
+def _ask_nvml(given: argparse.Namespace, folder: Path) -> Path | None:
+    """What NVML says in here of the card, as a file. None for a CPU, and where NVML does not answer."""
+    if given.device != "cuda":
+        return None
+    gpu = given.gpu or os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")[0] or "0"
+    try:
+        facts = of_card(gpu)
+    except ImportError:
+        return None
+    if not facts.cards:
+        return None
+    path = folder / "host.json"
+    path.write_text(json.dumps(facts.to_dict()), encoding="utf-8")
+    return path
 
 
 def _print(event: dict[str, Any]) -> None:
@@ -57,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda", help="cpu: run what a CPU can show")
     parser.add_argument("--gpu", help="index (nvidia-smi's order) or UUID, for CUDA_VISIBLE_DEVICES")
     parser.add_argument("--profile", type=Path, default=IMAGE_MANIFEST, help="stack, GPU profile and lock digest")
-    parser.add_argument("--host", type=Path, help="what NVML said on the host (JSON)")
+    parser.add_argument("--host", type=Path, help="what NVML said on the host (JSON); asked in here without it")
     parser.add_argument("--only", action="append", default=[], metavar="IDS", help="run these checks only")
     parser.add_argument("--skip", action="append", default=[], metavar="IDS", help="leave these checks out")
     parser.add_argument("--list", action="store_true", help="print every check and leave")

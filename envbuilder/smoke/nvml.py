@@ -1,10 +1,12 @@
-"""What NVML says on a host: the driver and every card. Needs the module ``pynvml`` (nvidia-ml-py)."""
+"""What NVML says: the driver and every card. Needs the module ``pynvml`` (nvidia-ml-py) or Ray's copy of it."""
 
 from __future__ import annotations
 
 import contextlib
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +21,7 @@ _COMPUTE_MODES = ("default", "exclusive thread", "prohibited", "exclusive proces
 
 def collect() -> HostFacts:
     """Everything NVML tells, what it does not tell left unknown. A host without a driver is a fact, not an error."""
-    import pynvml
-
+    pynvml = _bindings()
     try:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
@@ -39,6 +40,23 @@ def collect() -> HostFacts:
         cards=tuple(sorted(cards, key=lambda card: card.index)),
         log=kernel_log(),
     )
+
+
+def of_card(gpu: str) -> HostFacts:
+    """What NVML says, of all cards only the one that ``gpu`` names: an index, a UUID, or the beginning of one."""
+    facts = collect()
+    if facts.cards is None:
+        return facts
+    mine = tuple(card for card in facts.cards if gpu == str(card.index) or (card.uuid and card.uuid.startswith(gpu)))
+    return replace(facts, cards=mine)
+
+
+def _bindings() -> Any:
+    """nvidia-ml-py where it is installed; an image has Ray's copy of it."""
+    try:
+        return import_module("pynvml")
+    except ImportError:
+        return import_module("ray._private.thirdparty.pynvml")
 
 
 def _without_nvml(error: Exception, pynvml: Any) -> HostFacts:

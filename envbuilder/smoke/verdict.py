@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import platform
 from typing import Any
 
@@ -9,6 +10,9 @@ from envbuilder.report.model import Check, Report, Status, Verdict
 from envbuilder.smoke.context import Options
 from envbuilder.smoke.manifest import Manifest
 from envbuilder.smoke.runner import Result
+
+# A job file names its image here: inside a container nothing else knows it.
+IMAGE_ENVIRONMENT = "ENVBUILDER_IMAGE"
 
 
 def report(result: Result, options: Options, manifest: Manifest) -> Report:
@@ -55,4 +59,5 @@ def passport(result: Result, manifest: Manifest) -> dict[str, Any]:
         "python": platform.python_version(),
         "kernel": platform.release(),
         "machine": platform.machine(),
+        **({"image": image} if (image := os.environ.get(IMAGE_ENVIRONMENT)) else {}),
     }
