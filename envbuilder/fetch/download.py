@@ -20,7 +20,7 @@ from envbuilder import data
 from envbuilder.errors import HostError, IntegrityError, Place, SourceError
 from envbuilder.fetch.cache import Item, is_there, lock_of, partial_of, path_of
 from envbuilder.fetch.transport import CONNECT_SECONDS, READ_SECONDS
-from envbuilder.lock.client import redact
+from envbuilder.lock.client import redact, untrusted
 
 _CHUNK = 256 * 1024
 # A connection that breaks is taken up again this often without a byte of progress in between.
@@ -211,11 +211,7 @@ class _Download:
         try:
             return self._location.session.get(self._location.url, headers=headers, stream=True, timeout=timeout)
         except requests.exceptions.SSLError as error:
-            raise SourceError(
-                f"the certificate of {self._location.host} is not trusted here",
-                cure="Behind a proxy with its own certificate, set its CA bundle: SSL_CERT_FILE, or apt's CaInfo.",
-                detail=redact(str(error)),
-            ) from error
+            raise untrusted(self._location.host, error) from error
         except requests.RequestException as error:
             raise SourceError(
                 f"{self._location.host} does not answer",

@@ -14,6 +14,7 @@ from pathlib import Path
 from envbuilder.errors import BuildError, HostError
 from envbuilder.image import scratch
 from envbuilder.image.alone import alone
+from envbuilder.image.containers_store import StoredContents
 from envbuilder.image.engine import BuildRequest, ImageInfo, Layer, RunRequest
 from envbuilder.image.failures import build_error
 from envbuilder.image.layouts import manifest_of
@@ -130,6 +131,14 @@ class Buildah:
                 cure="Install NVIDIA's container toolkit (package nvidia-container-toolkit), then run this again.",
             )
         return BuildahRun(request)
+
+    def contents(self, image: ImageInfo) -> StoredContents:
+        """The image's bytes, read where the store keeps them."""
+        identity = image.id.removeprefix("sha256:")
+        found = output(["buildah", "inspect", "--type", "image", identity])
+        if found.returncode != 0:
+            raise HostError(f"the image {image.reference} is gone", detail=found.stderr, cure="Build it again.")
+        return StoredContents(self.storage(), identity, json.loads(found.stdout)["Config"].encode())
 
     def sweep(self) -> None:
         """Remove containers, mounts and folders of builds and runs whose process was killed."""

@@ -21,6 +21,7 @@ import requests
 from envbuilder.errors import BuildError, HostError
 from envbuilder.image import scratch
 from envbuilder.image.buildkit_progress import BuildKitProgress
+from envbuilder.image.docker_stream import SavedContents
 from envbuilder.image.engine import BuildRequest, ImageInfo, Layer, RunRequest
 from envbuilder.image.failures import build_error
 from envbuilder.image.layouts import manifest_of
@@ -32,6 +33,7 @@ FIRST_DAEMON = 26
 FIRST_BUILDX = (0, 13)
 _OWNER = "io.envbuilder.scratch"
 _ANSWER_SECONDS = 5
+_SAVE_CHUNK = 1024 * 1024
 _LONG_SECONDS = 24 * 3600
 _TOOLKIT = (
     "Install NVIDIA's container toolkit (package nvidia-container-toolkit), run "
@@ -152,6 +154,11 @@ class Docker:
         """Run in a container of its own, removed afterwards."""
         self.sweep()
         return DockerRun(self._client, request)
+
+    def contents(self, image: ImageInfo) -> SavedContents:
+        """The image's bytes as the daemon saves them."""
+        chunks = self._client.images.get(image.id).save(chunk_size=_SAVE_CHUNK)
+        return SavedContents(iter(chunks), {layer.digest: layer.size for layer in image.layers})
 
     def sweep(self) -> None:
         """Remove the containers of runs whose process was killed."""

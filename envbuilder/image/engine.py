@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -94,6 +94,19 @@ class Run(Protocol):
         """End the command and remove its container. Safe to call twice, and after ``wait``."""
 
 
+class Contents(Protocol):
+    """An image's own bytes, read once: first its layers, then its configuration."""
+
+    def size(self, wanted: Callable[[str], bool]) -> int:
+        """Bytes of the unpacked layers whose digest is wanted, as far as the engine tells."""
+
+    def layers(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str | None, Iterator[bytes]]]:
+        """Unpacked layers (tar archives) whose digest is wanted, or which the engine names by no digest: None."""
+
+    def config(self) -> bytes:
+        """The configuration, as the image's id was made of it."""
+
+
 class Engine(Protocol):
     """An engine. Every method raises HostError with a cure when the engine or what it needs is not there."""
 
@@ -113,3 +126,6 @@ class Engine(Protocol):
 
     def run(self, request: RunRequest) -> Run:
         """Start a command in an image."""
+
+    def contents(self, image: ImageInfo) -> Contents:
+        """The image's bytes out of the store."""

@@ -13,13 +13,14 @@ import re
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 import platformdirs
 
 from envbuilder import toml
-from envbuilder.errors import InputError, Place
+from envbuilder.errors import InputError, Place, SourceError
 
 # What may pass from the user's environment to uv: how it reaches an index, and nothing about what it chooses.
 _UV_PASSES = (
@@ -93,6 +94,24 @@ def ca_bundle() -> str | None:
 def redact(text: str) -> str:
     """``text`` without the user names and passwords of the addresses in it."""
     return _CREDENTIALS.sub("", text)
+
+
+def untrusted(host: str, error: Exception) -> SourceError:
+    """What a refused certificate comes to for people: with a wrong clock here, good ones look bad."""
+    text = str(error)
+    if "not yet valid" in text or "has expired" in text:
+        when = "is not valid yet" if "not yet valid" in text else "has expired"
+        now = f"{datetime.now(tz=timezone.utc):%Y-%m-%d %H:%M} UTC"
+        return SourceError(
+            f"the certificate of {host} {when}, by this host's clock: {now}",
+            cure="If that is not the time, set the clock (timedatectl set-ntp true). If it is, tell whoever runs it.",
+            detail=redact(text),
+        )
+    return SourceError(
+        f"the certificate of {host} is not trusted here",
+        cure="Behind a proxy with its own certificate, set its CA bundle: SSL_CERT_FILE, or apt's CaInfo.",
+        detail=redact(text),
+    )
 
 
 def _words(settings: Mapping[str, str], key: str) -> list[str]:

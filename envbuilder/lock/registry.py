@@ -16,6 +16,7 @@ from typing import Any
 import requests
 
 from envbuilder.errors import InputError, IntegrityError, Place, SourceError
+from envbuilder.lock.client import redact, untrusted
 from envbuilder.lock.mirrors import Mirrors
 
 DOCKER_HUB = "docker.io"
@@ -24,6 +25,7 @@ _HUB_HOST = "registry-1.docker.io"
 INDEX_TYPES = ("application/vnd.oci.image.index.v1+json", "application/vnd.docker.distribution.manifest.list.v2+json")
 MANIFEST_TYPES = ("application/vnd.oci.image.manifest.v1+json", "application/vnd.docker.distribution.manifest.v2+json")
 _TIMEOUT = (10, 60)
+_CHUNK = 64 * 1024
 _MANIFEST_LIMIT = 4 * 1024 * 1024
 _REFERENCE = re.compile(
     r"^(?:(?P<host>[a-zA-Z0-9-]+(?:\.[a-zA-Z0-9.-]+)?(?::\d+)?|localhost(?::\d+)?)/)?"
@@ -31,13 +33,18 @@ _REFERENCE = re.compile(
 )
 
 
+class NotServedError(SourceError):
+    """The registry answers, and has no manifest of that name."""
+
+
 @dataclass(frozen=True)
 class ImageName:
-    """A reference taken apart: registry host, repository, tag."""
+    """A reference taken apart: registry host, repository, tag ("latest" where none is given), digest where given."""
 
     host: str
     repository: str
     tag: str
+    digest: str = ""
 
     @classmethod
     def parse(cls, reference: str) -> ImageName:
@@ -51,7 +58,7 @@ class ImageName:
             name, host = f"{host}/{name}", ""
         if not host:
             host, name = DOCKER_HUB, name if "/" in name else f"library/{name}"
-        return cls(host, name, found["tag"] or "latest")
+        return cls(host, name, found["tag"] or "latest", found["digest"] or "")
 
 
 def registry_address(host: str) -> str:
@@ -80,8 +87,8 @@ class Registry:
         Raises SourceError when the registry does not serve it, IntegrityError when the bytes are not the digest's.
         """
         accept = {"Accept": ", ".join((*INDEX_TYPES, *MANIFEST_TYPES))}
-        answer = self._get(f"{self.address}/manifests/{reference}", accept)
-        body = answer.content[: _MANIFEST_LIMIT + 1]
+        with self._get(f"{self.address}/manifests/{reference}", accept) as answer:
+            body = self._body(answer)
         digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
         if reference.startswith("sha256:") and digest != reference:
             raise IntegrityError(
@@ -102,19 +109,40 @@ class Registry:
         """Where the blob ``digest`` is; the session carries the token it needs."""
         return f"{self.address}/blobs/{digest}"
 
+    def _body(self, answer: requests.Response) -> bytes:
+        """What a manifest may be long; a registry that goes on and on is not listened to."""
+        body = b""
+        try:
+            for chunk in answer.iter_content(_CHUNK):
+                body += chunk
+                if len(body) > _MANIFEST_LIMIT:
+                    raise IntegrityError(
+                        f"{self.host} sends more than {_MANIFEST_LIMIT} bytes where a manifest of {self.repository} "
+                        "should be",
+                        cure="Nothing of it was kept. Ask whoever runs the registry.",
+                    )
+        except requests.RequestException as error:
+            raise self._silent(error) from None
+        return body
+
+    def _silent(self, error: requests.RequestException) -> SourceError:
+        if isinstance(error, requests.exceptions.SSLError):
+            return untrusted(self.host, error)
+        return SourceError(
+            f"the registry {self.host} does not answer",
+            cure="Check the network and the proxy, or set a mirror in envbuilder.toml (docs/mirrors.md).",
+            detail=redact(str(error)),
+        )
+
     def _get(self, url: str, headers: dict[str, str]) -> requests.Response:
         try:
-            answer = self.session.get(url, headers=headers, timeout=_TIMEOUT)
+            answer = self.session.get(url, headers=headers, timeout=_TIMEOUT, stream=True)
             if answer.status_code == 401 and self._log_in(answer):
-                answer = self.session.get(url, headers=headers, timeout=_TIMEOUT)
+                answer = self.session.get(url, headers=headers, timeout=_TIMEOUT, stream=True)
         except requests.RequestException as error:
-            raise SourceError(
-                f"the registry {self.host} does not answer",
-                cure="Check the network and the proxy, or set a mirror in envbuilder.toml (docs/mirrors.md).",
-                detail=str(error),
-            ) from None
+            raise self._silent(error) from None
         if answer.status_code == 404:
-            raise SourceError(
+            raise NotServedError(
                 f"{self.host} does not serve {url.rsplit('/', 1)[-1]} of {self.repository}",
                 cure="Images do vanish. Take it from a bundle or another registry that still has this digest.",
             )
