@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import tarfile
 from collections.abc import Sequence
@@ -11,7 +12,7 @@ from typing import IO, Any, Protocol
 from envbuilder.audit.arch import Arch
 from envbuilder.audit.assemble import Assembly
 from envbuilder.audit.collect import Collection
-from envbuilder.audit.layers import TarLayer, collect_layers
+from envbuilder.audit.layers import Taker, TarLayer, take_layers
 from envbuilder.errors import InputError, Place
 from envbuilder.report.progress import Progress, Silent
 
@@ -76,62 +77,85 @@ def is_archive(path: Path) -> bool:
 
 def collect_layout(root: Path, cards: Sequence[Arch], progress: Progress | None = None) -> Collection:
     """The image of an OCI layout. Raises InputError when it is damaged."""
-    return _collect(str(root), _Folder(root), cards, progress or Silent())
+    assembly = image_assembly(str(root), cards)
+    read_layout(root, assembly, progress or Silent())
+    return assembly.done()
 
 
 def collect_archive(
     path: Path, cards: Sequence[Arch], progress: Progress | None = None, *, subject: str = ""
 ) -> Collection:
     """The image of a docker archive or an OCI layout in a tar file. Raises InputError when there is none in it."""
+    assembly = image_assembly(subject or str(path), cards)
+    read_archive(path, assembly, progress or Silent())
+    return assembly.done()
+
+
+def image_assembly(subject: str, cards: Sequence[Arch]) -> Assembly:
+    """What takes the binaries of a whole image."""
+    assembly = Assembly(subject, "image", cards)
+    assembly.collection.complete = True
+    return assembly
+
+
+def read_layout(root: Path, taker: Taker, progress: Progress) -> str:
+    """Give the files of an OCI layout's image to ``taker``; the digest of its configuration (``sha256:...``).
+
+    Raises InputError when it is damaged.
+    """
+    return _read(str(root), _Folder(root), taker, progress)
+
+
+def read_archive(path: Path, taker: Taker, progress: Progress) -> str:
+    """Like read_layout, for a docker archive or an OCI layout in a tar file."""
     try:
         with tarfile.open(path) as archive:
-            return _collect(subject or str(path), _Archive(archive), cards, progress or Silent())
+            return _read(str(path), _Archive(archive), taker, progress)
     except (tarfile.TarError, EOFError) as error:
         raise InputError(
             f"this archive is damaged: {error}", place=Place(str(path)), cure="Save the image again."
         ) from error
 
 
-def _collect(subject: str, blobs: _Blobs, cards: Sequence[Arch], progress: Progress) -> Collection:
-    assembly = Assembly(subject, "image", cards)
-    assembly.collection.complete = True
+def _read(subject: str, blobs: _Blobs, taker: Taker, progress: Progress) -> str:
     try:
         names = blobs.names()
         if "manifest.json" in names:
-            layers = _docker_layers(blobs)
+            config, layers = _docker_image(blobs)
         elif "index.json" in names:
-            layers = _oci_layers(blobs, _json(blobs, "index.json"), 0)
+            config, layers = _oci_image(blobs, _json(blobs, "index.json"), 0)
         else:
             raise InputError(
                 "this archive holds no image",
                 place=Place(subject),
                 cure="Give what `docker save` or `buildah push IMAGE oci-archive:FILE` writes.",
             )
-        collect_layers([TarLayer(f"{subject}: {name}", _unpacked(blobs, name)) for name in layers], assembly, progress)
+        take_layers([TarLayer(f"{subject}: {name}", _unpacked(blobs, name)) for name in layers], taker, progress)
+        with blobs.open(config) as stream:
+            return f"sha256:{hashlib.sha256(stream.read(_LARGEST_JSON)).hexdigest()}"
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InputError(
             f"this image is damaged: {error!r} is missing or not what it should be",
             place=Place(subject),
             cure="Save or pull the image again.",
         ) from error
-    return assembly.done()
 
 
-def _docker_layers(blobs: _Blobs) -> list[str]:
-    images = _json(blobs, "manifest.json")
-    layers: list[str] = images[0]["Layers"]
-    return [str(name) for name in layers[:_MAX_LAYERS]]
+def _docker_image(blobs: _Blobs) -> tuple[str, list[str]]:
+    """The names of the configuration and of the layers."""
+    image = _json(blobs, "manifest.json")[0]
+    return str(image["Config"]), [str(name) for name in image["Layers"][:_MAX_LAYERS]]
 
 
-def _oci_layers(blobs: _Blobs, index: Any, depth: int) -> list[str]:
+def _oci_image(blobs: _Blobs, index: Any, depth: int) -> tuple[str, list[str]]:
     if depth > _MAX_DEPTH:
         raise ValueError("index in index in index")
     if "layers" in index:
-        return [_blob(layer["digest"]) for layer in index["layers"][:_MAX_LAYERS]]
+        return _blob(index["config"]["digest"]), [_blob(layer["digest"]) for layer in index["layers"][:_MAX_LAYERS]]
     choices = [m for m in index["manifests"] if m.get("platform", {}).get("architecture") != "unknown"]
     amd64 = [m for m in choices if m.get("platform", {}).get("architecture", "amd64") == "amd64"]
     chosen = (amd64 or choices)[0]
-    return _oci_layers(blobs, _json(blobs, _blob(chosen["digest"])), depth + 1)
+    return _oci_image(blobs, _json(blobs, _blob(chosen["digest"])), depth + 1)
 
 
 def _blob(digest: str) -> str:

@@ -10,14 +10,11 @@ from __future__ import annotations
 import os
 import stat
 import tarfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Protocol
 
-from envbuilder.audit.assemble import LONGEST_TEXT, Assembly, is_libc
-from envbuilder.audit.binary import Binary, read_stream
 from envbuilder.audit.sources import CHUNK
-from envbuilder.audit.tree import add_path
 from envbuilder.errors import InputError, Place
 from envbuilder.report.progress import Progress
 
@@ -64,19 +61,38 @@ class Hidden:
             raise InputError("the image holds more files than can be kept in mind", cure="Audit its environment.")
 
 
+class Taker(Protocol):
+    """Takes the files of an image one after another, from the top layer down."""
+
+    def seen(self, path: str, link: str) -> None:
+        """A file, link or device of the image; ``link`` is where a symbolic link points to, otherwise empty."""
+
+    def unseen(self, what: str) -> None:
+        """Something that cannot be read, and why."""
+
+    def wants(self, path: str) -> bool:
+        """Whether the regular file ``path`` is worth opening."""
+
+    def add_file(self, path: str, file: Path) -> None:
+        """The content of a wanted file, as a file on disk."""
+
+    def add_stream(self, path: str, stream: IO[bytes], size: int) -> None:
+        """The content of a wanted file, as a stream of ``size`` bytes that is read once, now."""
+
+
 class Layer(Protocol):
     """One layer."""
 
-    def collect(self, assembly: Assembly, hidden: Hidden, progress: Progress) -> None:
-        """Add the files of this layer that are seen in the image, and tell ``hidden`` what it replaces."""
+    def give(self, taker: Taker, hidden: Hidden, progress: Progress) -> None:
+        """Give the files of this layer that are seen in the image, and tell ``hidden`` what it replaces."""
 
 
-def collect_layers(layers: Sequence[Layer], assembly: Assembly, progress: Progress) -> None:
-    """Collect ``layers``, which stand from the bottom up as in a manifest."""
+def take_layers(layers: Sequence[Layer], taker: Taker, progress: Progress) -> None:
+    """Give the files of ``layers``, which stand from the bottom up as in a manifest, to ``taker``."""
     hidden = Hidden()
     for number, layer in enumerate(reversed(layers)):
         progress.item(f"layer {len(layers) - number} of {len(layers)}")
-        layer.collect(assembly, hidden, progress)
+        layer.give(taker, hidden, progress)
         hidden.next_layer()
 
 
@@ -87,13 +103,13 @@ class TarLayer:
         self._name = name
         self._stream = stream
 
-    def collect(self, assembly: Assembly, hidden: Hidden, progress: Progress) -> None:
+    def give(self, taker: Taker, hidden: Hidden, progress: Progress) -> None:
         """See Layer."""
         try:
             with tarfile.open(fileobj=self._stream, mode="r|", bufsize=CHUNK) as archive:
                 for member in archive:
                     archive.members = []  # type: ignore[attr-defined]  # it would keep every header it has passed
-                    self._take(archive, member, assembly, hidden, progress)
+                    self._give(archive, member, taker, hidden, progress)
         except (tarfile.TarError, EOFError, OSError, ValueError) as error:
             raise InputError(
                 f"this layer of the image is damaged: {error}",
@@ -101,8 +117,8 @@ class TarLayer:
                 cure="Save or pull the image again.",
             ) from error
 
-    def _take(
-        self, archive: tarfile.TarFile, member: tarfile.TarInfo, assembly: Assembly, hidden: Hidden, progress: Progress
+    def _give(
+        self, archive: tarfile.TarFile, member: tarfile.TarInfo, taker: Taker, hidden: Hidden, progress: Progress
     ) -> None:
         parts = [p for p in member.name.split("/") if p not in ("", ".")]
         if not parts or ".." in parts:
@@ -115,18 +131,14 @@ class TarLayer:
         elif not member.isdir():
             seen = not hidden.hides(path)
             hidden.replace(path)
-            if seen and member.isreg() and (assembly.wants(path) or is_libc(path)):
+            if not seen:
+                return
+            taker.seen(path, member.linkname if member.issym() else "")
+            if member.isreg() and taker.wants(path):
                 stream = archive.extractfile(member)
                 assert stream is not None
                 progress.item(name)
-                if is_libc(path):
-                    data = stream.read(LONGEST_TEXT)
-                    assembly.add_libc(data)
-                    assembly.add(path, lambda: data, lambda: _scan(path, iter([data]), len(data)))
-                else:
-                    assembly.add(
-                        path, lambda: stream.read(LONGEST_TEXT), lambda: _scan(path, _chunks(stream), member.size)
-                    )
+                taker.add_stream(path, stream, member.size)
 
 
 class FolderLayer:
@@ -135,7 +147,7 @@ class FolderLayer:
     def __init__(self, root: Path) -> None:
         self._root = root
 
-    def collect(self, assembly: Assembly, hidden: Hidden, progress: Progress) -> None:
+    def give(self, taker: Taker, hidden: Hidden, progress: Progress) -> None:
         """See Layer."""
         pending = [""]
         while pending:
@@ -144,7 +156,7 @@ class FolderLayer:
                 with os.scandir(self._root / folder) as entries:
                     found = sorted(entries, key=lambda e: e.name)
             except OSError as error:
-                assembly.collection.unseen.append(f"{error.filename}: {error.strerror}")
+                taker.unseen(f"{error.filename}: {error.strerror}")
                 continue
             for entry in found:
                 path = f"{folder}/{entry.name}" if folder else entry.name
@@ -158,9 +170,12 @@ class FolderLayer:
                     hidden.delete(path)
                     continue
                 hidden.replace(path)
-                if seen and entry.is_file(follow_symlinks=False) and assembly.wants(path):
+                if not seen:
+                    continue
+                taker.seen(path, os.readlink(entry.path) if entry.is_symlink() else "")  # noqa: PTH115
+                if entry.is_file(follow_symlinks=False) and taker.wants(path):
                     progress.item(entry.name)
-                    add_path(assembly, Path(entry.path), path)
+                    taker.add_file(path, Path(entry.path))
 
 
 def _is_whiteout(entry: os.DirEntry[str]) -> bool:
@@ -178,12 +193,3 @@ def _is_opaque(path: str) -> bool:
         except OSError:
             continue
     return False
-
-
-def _scan(path: str, chunks: Iterator[bytes], size: int) -> Binary:
-    return read_stream(path, chunks, size)
-
-
-def _chunks(stream: IO[bytes]) -> Iterator[bytes]:
-    while data := stream.read(CHUNK):
-        yield data

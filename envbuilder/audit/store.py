@@ -11,12 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from envbuilder.audit.arch import Arch
-from envbuilder.audit.assemble import Assembly
 from envbuilder.audit.collect import Collection
-from envbuilder.audit.image import collect_archive
-from envbuilder.audit.layers import FolderLayer, collect_layers
+from envbuilder.audit.image import image_assembly, read_archive
+from envbuilder.audit.layers import FolderLayer, Taker, take_layers
 from envbuilder.audit.punch import punch_folder
-from envbuilder.audit.tree import collect_tree
 from envbuilder.errors import HostError, Place
 from envbuilder.report.progress import Progress, Silent
 
@@ -31,15 +29,24 @@ def collect_image(
 
     Raises HostError when the store cannot be read.
     """
-    progress = progress or Silent()
+    assembly = image_assembly(reference, cards)
+    found = read_image(reference, assembly, progress or Silent(), engine)
+    return assembly.done() if found else None
+
+
+def read_image(reference: str, taker: Taker, progress: Progress, engine: str = "") -> str | None:
+    """Give the files of an image of a local store to ``taker``; the digest of its configuration (``sha256:...``).
+
+    None when no store has it. Raises HostError when the store cannot be read.
+    """
     if reference.startswith("-"):
         return None
-    if engine in ("", "buildah"):
-        found = _containers_storage(reference, cards, progress)
-        if found:
-            return found
+    found = _identity(reference) if engine in ("", "buildah") else None
+    if found:
+        take_layers([FolderLayer(folder) for folder in _layer_folders(*found, reference)], taker, progress)
+        return f"sha256:{found[1]}"
     if engine in ("", "docker"):
-        return _docker(reference, cards, progress)
+        return _docker(reference, taker, progress)
     return None
 
 
@@ -50,11 +57,6 @@ def punch_image(reference: str) -> int:
     """
     found = _identity(reference)
     return sum(punch_folder(folder) for folder in _layer_folders(*found, reference)) if found else 0
-
-
-def _containers_storage(reference: str, cards: Sequence[Arch], progress: Progress) -> Collection | None:
-    found = _identity(reference)
-    return _layers_of(*found, reference, cards, progress) if found else None
 
 
 def _identity(reference: str) -> tuple[Path, str] | None:
@@ -75,15 +77,6 @@ def _identity(reference: str) -> tuple[Path, str] | None:
 
 def _root(info: dict[str, Any]) -> str:
     return str(info.get("GraphRoot") or info.get("graphRoot") or "/var/lib/containers/storage")
-
-
-def _layers_of(root: Path, identity: str, reference: str, cards: Sequence[Arch], progress: Progress) -> Collection:
-    folders = _layer_folders(root, identity, reference)
-    if len(folders) == 1 and folders[0].parent.name == "dir":
-        collection = collect_tree(folders[0], cards, progress, subject=reference, kind="image")
-        collection.complete = True
-        return collection
-    return _folders(folders, reference, cards, progress)
 
 
 def _layer_folders(root: Path, identity: str, reference: str) -> list[Path]:
@@ -117,19 +110,21 @@ def _layer_folders(root: Path, identity: str, reference: str) -> list[Path]:
     raise HostError(f"the store holds no layers of {reference}", place=Place(str(root)), cure="Build or pull it again.")
 
 
-def _docker(reference: str, cards: Sequence[Arch], progress: Progress) -> Collection | None:
+def _docker(reference: str, taker: Taker, progress: Progress) -> str | None:
     if not shutil.which("docker"):
         return None
     found = _output(["docker", "image", "inspect", reference])
     if found is None:
         return None
-    driver = json.loads(found)[0].get("GraphDriver") or {}
+    image = json.loads(found)[0]
+    driver = image.get("GraphDriver") or {}
     data = driver.get("Data") or {}
     if driver.get("Name") == "overlay2" and data.get("UpperDir"):
         folders = [Path(p) for p in (data["UpperDir"], *filter(None, data.get("LowerDir", "").split(":")))]
         if all(_readable(folder) for folder in folders):
-            return _folders(list(reversed(folders)), reference, cards, progress)
-    return _saved(reference, cards, progress)
+            take_layers([FolderLayer(folder) for folder in reversed(folders)], taker, progress)
+            return str(image["Id"])
+    return _saved(reference, taker, progress)
 
 
 def _readable(folder: Path) -> bool:
@@ -139,7 +134,7 @@ def _readable(folder: Path) -> bool:
         return False
 
 
-def _saved(reference: str, cards: Sequence[Arch], progress: Progress) -> Collection:
+def _saved(reference: str, taker: Taker, progress: Progress) -> str:
     """Through ``docker save``, where the store's own folders are not ours to read (or are no folders)."""
     with tempfile.TemporaryDirectory(prefix="envbuilder-audit-") as scratch:
         path = Path(scratch) / "image.tar"
@@ -150,14 +145,7 @@ def _saved(reference: str, cards: Sequence[Arch], progress: Progress) -> Collect
             raise HostError(
                 f"docker cannot save {reference}", detail=done.stderr, cure="Free some space, or audit its environment."
             )
-        return collect_archive(path, cards, progress, subject=reference)
-
-
-def _folders(folders: list[Path], reference: str, cards: Sequence[Arch], progress: Progress) -> Collection:
-    assembly = Assembly(reference, "image", cards)
-    assembly.collection.complete = True
-    collect_layers([FolderLayer(folder) for folder in folders], assembly, progress)
-    return assembly.done()
+        return read_archive(path, taker, progress)
 
 
 def _output(command: list[str]) -> str | None:

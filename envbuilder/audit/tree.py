@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from envbuilder.audit.arch import Arch
-from envbuilder.audit.assemble import LONGEST_TEXT, Assembly, is_libc
-from envbuilder.audit.binary import Binary, read_binary
+from envbuilder.audit.assemble import Assembly, read_file
 from envbuilder.audit.collect import Collection, Package
-from envbuilder.audit.sources import FileSource
 from envbuilder.report.progress import Progress, Silent
 
 _SKIPPED = frozenset({"proc", "sys", "dev"})
@@ -18,7 +16,7 @@ _SKIPPED = frozenset({"proc", "sys", "dev"})
 
 def collect_file(path: Path, cards: Sequence[Arch]) -> Collection:
     """A single binary."""
-    return Collection(str(path), "file", [Package("", "", [_read(path, str(path), cards)])])
+    return Collection(str(path), "file", [Package("", "", [read_file(path, str(path), cards)])])
 
 
 def collect_tree(
@@ -30,7 +28,7 @@ def collect_tree(
     files: list[tuple[str, int]] = []
 
     def unreadable(error: OSError) -> None:
-        assembly.collection.unseen.append(f"{error.filename}: {error.strerror}")
+        assembly.unseen(f"{error.filename}: {error.strerror}")
 
     for path, entry in walk(root, unreadable):
         if assembly.wants(path):
@@ -38,17 +36,10 @@ def collect_tree(
     total, done = sum(size for _, size in files), 0
     for path, size in files:
         progress.item(path.rsplit("/", 1)[-1])
-        add_path(assembly, root / path, path)
+        assembly.add_file(path, root / path)
         done += size
         progress.advance(done, total)
     return assembly.done()
-
-
-def add_path(assembly: Assembly, path: Path, name: str) -> None:
-    """Add a file on disk to an assembly under the name it has there."""
-    assembly.add(name, lambda: _bytes(path), lambda: _read(path, name, assembly.cards))
-    if is_libc(name):
-        assembly.add_libc(_bytes(path))
 
 
 def walk(root: Path, unreadable: Callable[[OSError], None]) -> Iterator[tuple[str, os.DirEntry[str]]]:
@@ -69,19 +60,3 @@ def walk(root: Path, unreadable: Callable[[OSError], None]) -> Iterator[tuple[st
         for entry in found:
             if entry.is_file(follow_symlinks=False):
                 yield (f"{folder}/{entry.name}" if folder else entry.name), entry
-
-
-def _read(path: Path, name: str, cards: Sequence[Arch]) -> Binary:
-    try:
-        with FileSource(path) as source:
-            return read_binary(name, source, cards)
-    except OSError as error:
-        return Binary(name, doubts=[f"it cannot be read: {error.strerror}"])
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        with path.open("rb") as stream:
-            return stream.read(LONGEST_TEXT)
-    except OSError:
-        return b""

@@ -25,6 +25,7 @@ COMMANDS = {
     "build": ("envbuilder.cli.build", "Build a stack's image out of its lock, without network."),
     "slim": ("envbuilder.cli.slim", "Blank the device code that the target card can never run."),
     "verify": ("envbuilder.cli.verify", "Prove an image on a card, or on a CPU as far as that goes."),
+    "sbom": ("envbuilder.cli.sbom", "Name every package in an image, with digest and licence (CycloneDX, SPDX)."),
     "deploy": ("envbuilder.cli.deploy", "Write a job for Slurm, Kubernetes or Compose that proves, then trains."),
     "lint": ("envbuilder.cli.lint", "Find faults in Dockerfiles, requirements, environments, scripts and locks."),
     "explain": ("envbuilder.cli.explain", "Name the cause and the cure of what a log shows."),

@@ -11,6 +11,11 @@ from envbuilder.errors import HostError, IntegrityError
 from envbuilder.image.building import build_stack
 from envbuilder.image.engine import RunRequest
 from envbuilder.image.record import build_record
+from envbuilder.publish.sbom.checking import check
+from envbuilder.publish.sbom.cyclonedx import cyclonedx_text
+from envbuilder.publish.sbom.inventory import contents_of
+from envbuilder.publish.sbom.spdx import spdx_text
+from envbuilder.report.model import Verdict
 from envbuilder.report.progress import Silent
 
 pytestmark = pytest.mark.xdist_group("small-stack")
@@ -162,3 +167,34 @@ def test_a_disk_that_is_too_small_is_told_before_anything_is_built(small, store,
         assert [stage for stage in heard.stages if not stage.startswith("check ")] == []
     finally:
         subprocess.run(["umount", "-l", str(disk)], check=True)
+
+
+def test_the_bill_of_materials_names_what_the_image_itself_says_is_in_it(built, small, buildah, snapshot):
+    """Asked of dpkg and of Python's own metadata inside the image, and held against the document."""
+    image = built[0].image.reference
+    contents = contents_of(image, Silent(), small[2])
+    assert contents.digest == built[0].image.id
+    document = cyclonedx_text(contents)
+    assert check(contents, document, image).verdict is Verdict.YES
+    assert check(contents, spdx_text(contents), image).verdict is Verdict.YES
+    named = {
+        (c["purl"].split("/")[0], c["name"], c["version"]) for c in json.loads(document)["components"] if "purl" in c
+    }
+    debian = [line.split() for line in say(buildah, image, "dpkg-query -W -f '${Package} ${Version}\\n'")]
+    code = "from importlib.metadata import distributions as d; [print(x.name.lower(), x.version) for x in d()]"
+    python = [line.split() for line in say(buildah, image, f'python -c "{code}"')]
+    assert {("pkg:deb", *line) for line in debian} == {one for one in named if one[0] == "pkg:deb"}
+    assert {("pkg:pypi", *line) for line in python} <= named
+    digests = {artifact.sha256 for artifact in (*small[2].python, *small[2].debs)}
+    assert digests == {c.sha256 for c in contents.components if c.sha256}
+    lines = (f"{c.purl} {' AND '.join(c.licences) or 'NOASSERTION'}" for c in contents.components)
+    assert "\n".join(lines) == snapshot
+
+
+def test_the_bill_of_materials_is_the_same_out_of_the_store_and_out_of_an_archive(built, small, tmp_path):
+    image, path = built[0].image.reference, tmp_path / "image.tar"
+    subprocess.run(["buildah", "push", "--quiet", image, f"docker-archive:{path}"], check=True, capture_output=True)
+    wanted, found = contents_of(image, Silent(), small[2]), contents_of(str(path), Silent(), small[2])
+    assert found.digest == wanted.digest
+    assert cyclonedx_text(found) == cyclonedx_text(wanted)
+    assert found.strangers == wanted.strangers

@@ -20,7 +20,7 @@ with atheris.instrument_imports(include=["envbuilder.audit"]):
     from envbuilder.audit.cards import Card
     from envbuilder.audit.judge import judge
     from envbuilder.audit.kernels import cubin_has_kernel, has_kernel
-    from envbuilder.audit.layers import TarLayer, collect_layers
+    from envbuilder.audit.layers import TarLayer, take_layers
     from envbuilder.audit.owners import Owners, torch_cuda
     from envbuilder.audit.remote import RemoteWheel, WheelList, collect_list
     from envbuilder.audit.sources import BytesSource
@@ -58,7 +58,7 @@ def kernels(data: bytes) -> None:
 
 def layer(data: bytes) -> None:
     assembly = Assembly("image", "image", CARDS)
-    collect_layers([TarLayer("layer", io.BytesIO(data))], assembly, Silent())
+    take_layers([TarLayer("layer", io.BytesIO(data))], assembly, Silent())
     assembly.done()
 
 

@@ -16,7 +16,7 @@ from envbuilder.audit.arch import Arch
 from envbuilder.audit.assemble import Assembly
 from envbuilder.audit.collect import Collection
 from envbuilder.audit.image import collect_archive, collect_layout
-from envbuilder.audit.layers import FolderLayer, collect_layers
+from envbuilder.audit.layers import FolderLayer, take_layers
 from envbuilder.audit.target import collect
 from envbuilder.errors import InputError
 from envbuilder.report.progress import Silent
@@ -43,6 +43,7 @@ LAYERS: list[dict[str, bytes]] = [
         f"{SITE}/c/.wh.folder": b"",
     },
 ]
+CONFIG = b'{"architecture": "amd64", "os": "linux"}'
 SEEN = {"a 1.0": ["kept.so", "replaced.so"], "": ["new.so"]}
 
 
@@ -66,7 +67,8 @@ def layout_files(pack: str) -> dict[str, bytes]:
         return f"sha256:{digest}"
 
     layers = [{"digest": add(packers[pack](tar_of(layer)))} for layer in LAYERS]
-    manifest = add(json.dumps({"schemaVersion": 2, "layers": layers}).encode())
+    config = {"digest": add(CONFIG)}
+    manifest = add(json.dumps({"schemaVersion": 2, "config": config, "layers": layers}).encode())
     index = {"manifests": [{"digest": manifest, "platform": {"architecture": "amd64", "os": "linux"}}]}
     return {"oci-layout": b"{}", "index.json": json.dumps(index).encode(), **blobs}
 
@@ -91,7 +93,8 @@ def test_an_oci_layout_as_folder_and_as_archive(tmp_path: Path, pack: str) -> No
 
 def test_a_docker_archive(tmp_path: Path) -> None:
     files = {f"{n}/layer.tar": tar_of(layer) for n, layer in enumerate(LAYERS)}
-    files["manifest.json"] = json.dumps([{"Layers": list(files)}]).encode()
+    files["manifest.json"] = json.dumps([{"Config": "c.json", "Layers": list(files)}]).encode()
+    files["c.json"] = CONFIG
     (tmp_path / "image.tar").write_bytes(tar_of(files))
     assert said(collect(str(tmp_path / "image.tar"), CARDS)) == SEEN
 
@@ -108,7 +111,7 @@ def test_the_folders_of_an_overlay_store(tmp_path: Path) -> None:
             else:
                 path.write_bytes(data)
     assembly = Assembly("store", "image", CARDS)
-    collect_layers([FolderLayer(tmp_path / "0"), FolderLayer(tmp_path / "1")], assembly, Silent())
+    take_layers([FolderLayer(tmp_path / "0"), FolderLayer(tmp_path / "1")], assembly, Silent())
     assert said(assembly.done()) == SEEN
 
 
@@ -117,8 +120,8 @@ def test_the_folders_of_an_overlay_store(tmp_path: Path) -> None:
     [
         ({"manifest.json": b"[]"}, "damaged"),
         ({"manifest.json": b"{"}, "damaged"),
-        ({"manifest.json": b'[{"Layers": ["missing.tar"]}]'}, "damaged"),
-        ({"manifest.json": b'[{"Layers": ["x"]}]', "x": b"no tar" * 1000}, "damaged"),
+        ({"manifest.json": b'[{"Config": "c", "Layers": ["missing.tar"]}]'}, "damaged"),
+        ({"manifest.json": b'[{"Config": "c", "Layers": ["x"]}]', "x": b"no tar" * 1000}, "damaged"),
         ({"index.json": b'{"manifests": [{"digest": "sha256:../../etc/passwd"}]}'}, "damaged"),
         ({"index.json": b"[" * 100_000}, "damaged"),
         ({"other": b""}, "no image"),
@@ -132,7 +135,7 @@ def test_a_damaged_or_hostile_image_is_refused(tmp_path: Path, files: dict[str, 
 
 def test_paths_that_climb_out_of_a_layer_are_passed_over(tmp_path: Path) -> None:
     layer = tar_of({"../../evil.so": (DATA / "sm70.so").read_bytes(), "good.so": (DATA / "sm61.so").read_bytes()})
-    files = {"l.tar": layer, "manifest.json": b'[{"Layers": ["l.tar"]}]'}
+    files = {"l.tar": layer, "c": CONFIG, "manifest.json": b'[{"Config": "c", "Layers": ["l.tar"]}]'}
     (tmp_path / "image.tar").write_bytes(tar_of(files))
     assert said(collect_archive(tmp_path / "image.tar", CARDS)) == {"": ["good.so"]}
 

@@ -1,0 +1,1 @@
+"""What is inside an image: its packages, out of its own databases and its lock, as CycloneDX and SPDX documents."""
