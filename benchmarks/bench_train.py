@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from sampled_tokens import Warp, held_against
 
+from envbuilder.smoke import footprint
 from envbuilder.smoke.context import Context, Options
 from envbuilder.smoke.facts import HostFacts
 from envbuilder.smoke.loop import PHASES, PpoLoop, Sizes
@@ -171,23 +173,51 @@ def soak(args: argparse.Namespace, sizes: Sizes, steps: int) -> dict[str, Any]:
 
 
 def decode(args: argparse.Namespace, batch: int, tokens: int) -> dict[str, Any]:
-    """``tokens`` greedy tokens by Hugging Face generate and by ours: seconds of each, and whether they agree."""
+    """``tokens`` greedy tokens by Hugging Face generate and by ours: seconds of each, whether they agree, growth."""
     sizes = Sizes(prompt=256 if args.shape != "toy" else 8, response=tokens, batch=batch)
     out: dict[str, Any] = {"batch": batch, "tokens": tokens}
     responses = {}
     for ours in (False, True):
         loop = build(args, sizes, ours, greedy=True)
         data = loop._batch()
+        # Ours compiles and captures for the whole length; generate is warm after a few tokens.
+        data.meta_info["response_length"] = tokens if ours else min(8, tokens)
         loop.rollout.generate_sequences(data)
-        loop.context.synchronize()
-        begin = time.perf_counter()
-        responses[ours] = loop.rollout.generate_sequences(data).batch["responses"].cpu()
-        loop.context.synchronize()
-        out["ours_s" if ours else "hf_s"] = round(time.perf_counter() - begin, 4)
+        data.meta_info["response_length"] = tokens
+        memory = []
+        for _ in range(3 if ours else 1):
+            loop.context.synchronize()
+            begin = time.perf_counter()
+            made = loop.rollout.generate_sequences(data).batch["responses"].cpu()
+            out["ours_s" if ours else "hf_s"] = round(time.perf_counter() - begin, 4)
+            memory.append(footprint.used(loop.context.on_gpu))
+        responses[ours] = made
+        if ours:
+            out["growth_bytes"] = memory[-1] - memory[0]
+            out["fallbacks"] = getattr(loop.modules["actor"].generate, "reasons", "stock generate")
         free(loop)
+    differ = (responses[False] != responses[True]).any(dim=0).nonzero()
     out["ratio"] = round(out["hf_s"] / out["ours_s"], 2)
     out["ms_a_token"] = round(1000 * out["ours_s"] / tokens, 3)
     out["equal_share"] = float((responses[False] == responses[True]).float().mean())
+    out["first_difference"] = int(differ[0]) if len(differ) else None
+    out["distinct_tokens"] = len(responses[True].unique())
+    return out
+
+
+def sampled(args: argparse.Namespace, tokens: int, warp: Warp) -> dict[str, Any]:
+    """Sampled tokens of both paths held against the distribution they should come from; few of the slow path."""
+    batch, prompt = (8, 64) if args.shape != "toy" else (4, 8)
+    out: dict[str, Any] = {"batch": batch, "warp": vars(warp)}
+    for ours in (False, True):
+        count = tokens if ours else max(8, tokens // 16)
+        loop = build(args, Sizes(prompt, count, batch), ours)
+        data = loop._batch()
+        data.meta_info |= vars(warp)
+        made = loop.rollout.generate_sequences(data).batch
+        evidence = held_against(loop.modules["actor"], made, warp)
+        out["ours" if ours else "hf"] = {"response": count, **evidence}
+        free(loop)
     return out
 
 
@@ -199,7 +229,7 @@ def main() -> None:
     parser.add_argument("--shape", default="0.5b")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--eos", type=int, default=-1, help="a token that is never chosen keeps all lengths equal")
-    parser.add_argument("--parts", default="decode,long,step,same")
+    parser.add_argument("--parts", default="decode,long,sampled,step,same")
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--same-steps", type=int, default=100)
     args = parser.parse_args()
@@ -218,8 +248,12 @@ def main() -> None:
     if "decode" in args.parts:
         for batch in (1, 8):
             say(f"decode b{batch}", decode(args, batch, tokens))
+    long = 1000 if args.shape != "toy" else 12
     if "long" in args.parts:
-        say("decode 1000", decode(args, 1, 1000 if args.shape != "toy" else 12))
+        say("decode 1000", decode(args, 1, long))
+    if "sampled" in args.parts:
+        for warp in (Warp(), Warp(temperature=0.7, top_k=50, top_p=0.9)):
+            say(f"sampled {warp.temperature} {warp.top_k} {warp.top_p}", sampled(args, long, warp))
     if "step" in args.parts:
         one, eight = Sizes(tokens, tokens, 1), Sizes(tokens, tokens, 8)
         stock, mine = timed(args, one, False, args.steps), timed(args, one, True, args.steps)

@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Any
 
 import bench_train
+import memory_saving
 import torch
 
+from envbuilder.smoke import footprint
 from envbuilder.smoke.loop import PpoLoop, Sizes
 
 # (prompt, response, batch, checkpointing, attention, ours)
@@ -38,6 +40,14 @@ SETTINGS = [
     (128, 128, 8, False, "eager", True),
     (1024, 1024, 1, True, "sdpa", True),
 ]
+# (prompt, response, batch, checkpointing, attention, ours, saving)
+SAVING = [
+    (256, 256, 1, False, "eager", True, "optimiser"),
+    (256, 256, 2, False, "eager", True, "reference"),
+    (256, 256, 4, True, "eager", True, "optimiser, reference"),
+    (256, 256, 1, False, "eager", False, "lora 16"),
+    (256, 256, 4, True, "eager", False, "lora 16"),
+]
 
 
 @contextmanager
@@ -55,9 +65,9 @@ def phase_peaks(loop: PpoLoop) -> Iterator[dict[str, int]]:
 
     def watch(call: Callable[..., Any], name: str) -> Callable[..., Any]:
         def watched(*args: Any, **kwargs: Any) -> Any:
-            torch.cuda.reset_peak_memory_stats()
+            footprint.reset_peak(loop.context.on_gpu)
             result = call(*args, **kwargs)
-            peaks[name] = max(peaks.get(name, 0), torch.cuda.max_memory_allocated())
+            peaks[name] = max(peaks.get(name, 0), footprint.peak(loop.context.on_gpu))
             return result
 
         return watched
@@ -75,25 +85,28 @@ def main() -> None:
     parser.add_argument("--shape", default="0.5b")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--eos", type=int, default=-1)
+    parser.add_argument("--saving", action="store_true", help="the settings with LoRA and offload alone")
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     rows = []
-    names = ("prompt", "response", "batch", "checkpointing", "attention", "ours")
-    for setting in SETTINGS:
-        prompt, response, batch, checkpointing, attention, ours = setting
+    names = ("prompt", "response", "batch", "checkpointing", "attention", "ours", "saving")
+    for setting in SAVING if args.saving else [(*row, "") for row in SETTINGS]:
+        prompt, response, batch, checkpointing, attention, ours, saving = setting
+        if args.shape == "toy":
+            prompt = response = 8
         row: dict[str, Any] = dict(zip(names, setting, strict=True))
         loop = bench_train.build(
             args, Sizes(prompt, response, batch), ours, checkpointing=checkpointing, attention=attention
         )
+        if saving:
+            memory_saving.apply(loop, saving)
         short_rollout(loop)
         loop.step()
-        row["at_rest"] = torch.cuda.memory_allocated()
+        row["at_rest"] = footprint.used(loop.context.on_gpu)
         with phase_peaks(loop) as peaks:
             loop.step()
         row["peaks"] = peaks
-        row["reserved"] = torch.cuda.max_memory_reserved()
         bench_train.free(loop)
-        torch.cuda.reset_peak_memory_stats()
         rows.append(row)
         print(json.dumps(row), flush=True)
         args.out.write_text(json.dumps(rows, indent=1))
@@ -108,7 +121,7 @@ def short_rollout(loop: PpoLoop) -> None:
     def few(**kwargs: Any) -> Any:
         wanted = kwargs.pop("max_new_tokens")
         result = generate(**kwargs, max_new_tokens=4)
-        fill = torch.randint_like(result.sequences[:, :1].expand(-1, wanted - 4), 3, 1000)
+        fill = torch.randint_like(result.sequences[:, :1].expand(-1, wanted - 4), 3, 500)
         result.sequences = torch.cat([result.sequences, fill], dim=1)
         return result
 

@@ -25,6 +25,13 @@ _WIDTH = 60
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Micro batch, in sequences.")
 @click.option("--checkpointing", is_flag=True, help="With gradient checkpointing.")
 @click.option("--attention", type=click.Choice(["eager", "sdpa"]), default="eager", show_default=True)
+@click.option("--lora", type=click.IntRange(min=1), metavar="RANK", help="Train LoRA adapters in the actor.")
+@click.option(
+    "--offload",
+    type=click.Choice(["optimiser", "reference"]),
+    multiple=True,
+    help="Keep it in host memory between uses; may be given twice.",
+)
 @click.option("--stock", is_flag=True, help="Stock verl: whole logits and torch's default optimiser step.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.pass_context
@@ -37,6 +44,8 @@ def command(
     batch: int,
     checkpointing: bool,
     attention: str,
+    lora: int | None,
+    offload: tuple[str, ...],
     stock: bool,
     as_json: bool,
 ) -> None:
@@ -54,7 +63,18 @@ def command(
 
     gpu = load_gpu(gpu_name)
     model = read_decoder_config(model_dir)
-    setting = Setting(prompt, response, batch, checkpointing, attention, not stock, not stock)
+    setting = Setting(
+        prompt,
+        response,
+        batch,
+        checkpointing,
+        attention,
+        chunked=not stock,
+        fused_optimiser=not stock,
+        offload_optimiser="optimiser" in offload,
+        offload_reference="reference" in offload,
+        lora_rank=lora or 0,
+    )
     plan = make_plan(model, setting, gpu)
     limit = int(gpu.usable_memory_gib.value * GIB)
     fits = plan.peak <= limit
@@ -67,6 +87,7 @@ def command(
             "at_rest_bytes": plan.at_rest,
             "peak_bytes": plan.peak,
             "peak_phase": plan.peak_phase,
+            "measured": setting.measured,
             **asdict(plan),
             "changes": [{"change": text, "peak_bytes": other.peak} for text, other in changes],
         }
@@ -98,6 +119,8 @@ def _show(plan: Plan, limit: int, gpu: GpuProfile, changes: list[tuple[str, Plan
     for phase, size in plan.phases.items():
         mark = "  <- the peak" if phase == plan.peak_phase else ""
         console.print(f"  {phase:<10} {size / GIB:6.2f} GiB{mark}")
+    if not plan.setting.measured:
+        console.print("[yellow]LoRA and offload are an estimate, not measured.[/]")
     total = sum(plan.seconds.values())
     console.print(
         f"\nNo step can take less than {total:.2f} s on a {gpu.title} ({gpu.memory_bandwidth_gb_s.value:.0f} GB/s, "
@@ -112,4 +135,4 @@ def _show(plan: Plan, limit: int, gpu: GpuProfile, changes: list[tuple[str, Plan
     else:
         console.print(f"\n[bold green]It fits[/], {(limit - plan.peak) / GIB:.1f} GiB are left. What would leave more:")
     for text, other in changes:
-        console.print(f"  {text}: peak {other.peak / GIB:.1f} GiB")
+        console.print(f"  {text}: peak {other.peak / GIB:.1f} GiB", soft_wrap=True)

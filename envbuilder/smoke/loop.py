@@ -125,6 +125,7 @@ class PpoLoop:
             metrics |= self.critic.update_critic(data)
         step.metrics = {name: float(torch.tensor(values).mean()) for name, values in metrics.items()}
         step.metrics["response tokens"] = float(data.batch["response_mask"].sum())
+        step.metrics["reward"] = float(data.batch["token_level_scores"].sum(-1).mean())
         del data
         step.memory_bytes, step.peak_bytes = footprint.used(self.context.on_gpu), footprint.peak(self.context.on_gpu)
         self.number += 1

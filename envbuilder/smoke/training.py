@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -18,10 +19,16 @@ from envbuilder.smoke.shapes import Shape, read_questions, write_model, write_pr
 from envbuilder.smoke.trainer_log import TrainerStep, add_memory, read_step, reserved_peak
 from envbuilder.smoke.verl_overrides import verl_overrides
 
+_NOTE = "rollout: "
+
 
 @dataclass(frozen=True)
 class Setup:
-    """What to train: a model of ``shape`` with random weights on ``questions`` (GSM8K as JSON lines) or ours."""
+    """What to train: a model of ``shape`` with random weights on ``questions`` (GSM8K as JSON lines) or ours.
+
+    ``model`` is a folder with such a model; without it one is written for the run. ``limit_s``: seconds after
+    the first step when the run is ended with the steps it has; 0 lets it go on.
+    """
 
     shape: Shape
     device: str
@@ -31,15 +38,21 @@ class Setup:
     batch: int = 2
     questions: Path | None = None
     attention: str = "eager"
+    checkpointing: bool = False
+    guarded: bool = True
+    model: Path | None = None
+    limit_s: float = 0.0
 
 
 @dataclass
 class Training:
-    """What a run gave. ``code`` is the launcher's exit code, ``tail`` its last lines."""
+    """What a run gave. ``code`` is the launcher's exit code, 0 when ``limit_s`` ended it; ``tail`` its last lines;
+    ``notes`` what the rollout said of itself."""
 
     steps: list[TrainerStep] = field(default_factory=list)
     code: int = 0
     tail: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     startup_s: float = 0.0
     reserved_peak_bytes: int = 0
     findings: tuple[Any, ...] = ()
@@ -53,7 +66,8 @@ def train(setup: Setup, told: Callable[[TrainerStep], None]) -> Training:
     with tempfile.TemporaryDirectory(prefix="envbuilder-train-") as name:
         folder = Path(name)
         pairs = read_questions(setup.questions)
-        write_model(folder / "model", setup.shape, [question for question, _ in pairs], setup.attention)
+        if setup.model is None:
+            write_model(folder / "model", setup.shape, [question for question, _ in pairs], setup.attention)
         write_prompts(folder / "train.parquet", pairs)
         (folder / "samples").mkdir()
         (folder / "guard").mkdir()
@@ -69,7 +83,7 @@ def _run(setup: Setup, folder: Path, told: Callable[[TrainerStep], None]) -> Tra
         **os.environ,
         DEVICE_ENVIRONMENT: setup.device,
         SAMPLES_ENVIRONMENT: str(folder / "samples"),
-        "ENVBUILDER_GUARD": str(folder / "guard"),
+        **({"ENVBUILDER_GUARD": str(folder / "guard")} if setup.guarded else {}),
         # Without a GPU, Ray would still hand out index 0; a GPU that is there must stay unseen.
         **({"RAY_EXPERIMENTAL_NOSET_CUDA_VISIBLE_DEVICES": "1"} if setup.device == "cpu" else {}),
         "RAY_DEDUP_LOGS": "0",
@@ -83,15 +97,23 @@ def _run(setup: Setup, folder: Path, told: Callable[[TrainerStep], None]) -> Tra
         stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", env=environment, cwd=folder,
     )  # fmt: skip
     assert process.stdout is not None
+    ended = threading.Event()
+    late = threading.Timer(setup.limit_s, _end, (process, ended))
     try:
         for line in process.stdout:
             tail.append(line.rstrip())
+            if _NOTE in line:
+                result.notes.append(line[line.index(_NOTE) :].rstrip())
             step = read_step(line, time.time())
             if step is not None:
                 result.steps.append(step)
                 told(step)
-        result.code = process.wait()
+                if setup.limit_s and len(result.steps) == 1:
+                    late.start()
+        code = process.wait()
+        result.code = 0 if ended.is_set() else code
     finally:
+        late.cancel()
         process.terminate()
     if result.steps:
         first = result.steps[0]
@@ -100,10 +122,21 @@ def _run(setup: Setup, folder: Path, told: Callable[[TrainerStep], None]) -> Tra
     return result
 
 
+def _end(process: subprocess.Popen[str], ended: threading.Event) -> None:
+    """Ask the launcher to end, which shuts Ray down; make it end when it does not."""
+    ended.set()
+    process.terminate()
+    try:
+        process.wait(timeout=20)
+    except subprocess.TimeoutExpired:
+        process.kill()
+
+
 def overrides(setup: Setup, folder: Path) -> Sequence[str]:
     """hydra's overrides for verl 0.5.0: what the card needs (``verl_overrides``), and this run's sizes and paths."""
     # FSDP of the first kind needs a GPU; the second runs on a CPU as well.
     strategy = "fsdp2" if setup.device == "cpu" else "fsdp"
+    model = setup.model or folder / "model"
     return [
         *verl_overrides("float32"),
         "algorithm.adv_estimator=gae",
@@ -116,8 +149,8 @@ def overrides(setup: Setup, folder: Path) -> Sequence[str]:
         f"data.max_response_length={setup.response}",
         "data.truncation=left",
         "data.dataloader_num_workers=0",
-        f"actor_rollout_ref.model.path={folder}/model",
-        "actor_rollout_ref.model.enable_gradient_checkpointing=False",
+        f"actor_rollout_ref.model.path={model}",
+        f"actor_rollout_ref.model.enable_gradient_checkpointing={setup.checkpointing}",
         f"actor_rollout_ref.actor.strategy={strategy}",
         "actor_rollout_ref.actor.optim.lr=1e-6",
         f"actor_rollout_ref.actor.ppo_mini_batch_size={setup.batch}",
@@ -126,8 +159,8 @@ def overrides(setup: Setup, folder: Path) -> Sequence[str]:
         f"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={setup.batch}",
         "actor_rollout_ref.rollout.n=1",
         f"critic.strategy={strategy}",
-        f"critic.model.path={folder}/model",
-        "critic.model.enable_gradient_checkpointing=False",
+        f"critic.model.path={model}",
+        f"critic.model.enable_gradient_checkpointing={setup.checkpointing}",
         f"critic.ppo_mini_batch_size={setup.batch}",
         f"critic.ppo_micro_batch_size_per_gpu={setup.batch}",
         "trainer.logger=[console]",

@@ -49,6 +49,12 @@ class DecoderConfig:
         """Parameters of the critic: the body and one output with its bias."""
         return self.body + self.hidden + 1
 
+    def adapters(self, rank: int) -> int:
+        """Parameters of LoRA adapters of ``rank`` on every projection of every layer (peft's ``all-linear``)."""
+        q, kv = self.heads * self.head_dim, self.kv_heads * self.head_dim
+        widths = 2 * (self.hidden + q) + 2 * (self.hidden + kv) + 3 * (self.hidden + self.intermediate)
+        return self.layers * rank * widths
+
 
 def read_decoder_config(folder: Path) -> DecoderConfig:
     """The sizes in ``folder/config.json``. Raises InputError, or NotEnoughError for an architecture not known here."""

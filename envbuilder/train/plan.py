@@ -1,7 +1,8 @@
 """How much memory a PPO step takes on one card, phase by phase and module by module, and the least time it can take.
 
 The memory model is written from what verl 0.5.0, torch's AdamW and the attention of transformers keep alive, and was
-held against 16 settings measured on a GPU (tests/data/memory): the test demands every peak within 10 %.
+held against 16 settings measured on a GPU (tests/data/memory): the test demands every peak within 10 %. LoRA and
+offload are computed in the same way and were not measured (``Setting.measured``).
 """
 
 from __future__ import annotations
@@ -21,11 +22,18 @@ _MLP_KEPT = 4
 _HIDDEN_KEPT = 13.5
 # Logits that chunked log-probabilities hold at a time (envbuilder.train.step.chunked), and how many buffers of them.
 _CHUNK = (1 << 25) * _FLOAT
+_COMPUTED = "an estimate, not measured"
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What is trained with. Lengths in tokens; ``batch`` in sequences of one forward (micro batch)."""
+    """What is trained with. Lengths in tokens; ``batch`` in sequences of one forward (micro batch).
+
+    ``lora_rank``: adapters of that rank on every projection of the actor, 0 for none; the reference is then the actor
+    without them, log-probabilities are made of whole logits, and the critic is trained whole. ``offload_optimiser``:
+    states wait in host memory and are loaded for the update of their model. ``offload_reference``: so do the
+    reference's weights, for the log-probs.
+    """
 
     prompt: int = 256
     response: int = 256
@@ -35,6 +43,18 @@ class Setting:
     chunked: bool = True
     fused_optimiser: bool = True
     offload_optimiser: bool = False
+    offload_reference: bool = False
+    lora_rank: int = 0
+
+    @property
+    def measured(self) -> bool:
+        """Whether settings of this kind were measured on a GPU."""
+        return not (self.offload_optimiser or self.offload_reference or self.lora_rank)
+
+    @property
+    def whole_logits(self) -> bool:
+        """Whether logits exist for all tokens at once."""
+        return not self.chunked or self.lora_rank > 0
 
     @property
     def tokens(self) -> int:
@@ -70,22 +90,27 @@ class Plan:
 def make_plan(model: DecoderConfig, setting: Setting, gpu: GpuProfile) -> Plan:
     """The plan for actor, critic and reference of the same model in float32 on one card."""
     actor, critic = model.causal_lm * _FLOAT, model.value_model * _FLOAT
+    adapters = model.adapters(setting.lora_rank) * _FLOAT
+    reference = 0 if setting.lora_rank else actor
+    # What is trained, and so has gradients and two states.
+    trained = {"actor": adapters or actor, "critic": critic}
     states = 0 if setting.offload_optimiser else 2
     modules = {
-        "actor weights": actor,
-        "actor optimiser": states * actor,
+        "actor weights": actor + adapters,
+        "actor optimiser": states * trained["actor"],
         "critic weights": critic,
-        "critic optimiser": states * critic,
-        "reference weights": actor,
+        "critic optimiser": states * trained["critic"],
+        "reference weights": 0 if setting.offload_reference else reference,
         "work spaces": _CONSTANT,
     }
     rest = sum(modules.values())
+    loaded = reference if setting.offload_reference else 0
     phases = {
         "rollout": rest + _rollout(model, setting),
-        "log-probs": rest + max(_forward(model, setting), _logits(model, setting, training=False)),
+        "log-probs": rest + loaded + max(_forward(model, setting), _logits(model, setting, training=False)),
         "values": rest + _forward(model, setting),
-        "actor": rest + _update(model, setting, actor, _logits(model, setting, training=True)),
-        "critic": rest + _update(model, setting, critic, 0),
+        "actor": rest + _update(model, setting, trained["actor"], _logits(model, setting, training=True)),
+        "critic": rest + _update(model, setting, trained["critic"], 0),
     }
     return Plan(setting, modules, phases, _seconds(model, setting, gpu))
 
@@ -109,24 +134,26 @@ def _logits(model: DecoderConfig, setting: Setting, training: bool) -> int:
     """Logits and what is made of them. Stock verl holds them for prompt and response, and a gradient of each."""
     response = setting.response * setting.batch * model.vocabulary * _FLOAT
     whole = setting.tokens * model.vocabulary * _FLOAT
-    if setting.chunked:
+    if not setting.whole_logits:
         return min(2 * _CHUNK, 2 * response) + (model.embedding * _FLOAT if training else 0)
     return 2 * whole + response // max(1, setting.batch) if training else whole + response // max(1, setting.batch)
 
 
-def _update(model: DecoderConfig, setting: Setting, weights: int, logits: int) -> int:
-    """The highest of: start of the backward (activations and logits), its end (all gradients), the optimiser's step."""
+def _update(model: DecoderConfig, setting: Setting, trained: int, logits: int) -> int:
+    """The highest of: start of the backward (activations and logits), its end (all gradients), the optimiser's step.
+
+    ``trained``: bytes of the weights that have gradients."""
     # The head and the embedding are one matrix: their two gradients exist side by side before they are added.
-    double = model.embedding * _FLOAT if model.tied and logits else 0
+    double = model.embedding * _FLOAT if model.tied and logits and not setting.lora_rank else 0
     one_layer = _activations(model, setting, layers=1)
     kept = _activations(model, setting, layers=model.layers)
     if setting.checkpointing:
         kept = model.layers * model.hidden * setting.tokens * _FLOAT + one_layer
     start = kept + logits
-    end = weights + double + one_layer // 2
-    states = 2 * weights if setting.offload_optimiser else 0
-    step = weights + states + (0 if setting.fused_optimiser else weights)
-    return max(start, end, step)
+    end = trained + double + one_layer // 2
+    step = trained + (0 if setting.fused_optimiser else trained)
+    states = 2 * trained if setting.offload_optimiser else 0  # verl loads them before the update begins
+    return states + max(start, end, step)
 
 
 def _activations(model: DecoderConfig, setting: Setting, layers: int) -> int:
@@ -156,7 +183,7 @@ def _seconds(model: DecoderConfig, setting: Setting, gpu: GpuProfile) -> dict[st
 def advice(model: DecoderConfig, setting: Setting, gpu: GpuProfile) -> list[tuple[str, Plan]]:
     """What to change first when a setting does not fit, cheapest in time first, each with the plan it gives."""
     changes: list[tuple[str, Setting]] = []
-    if not setting.chunked:
+    if not setting.chunked and not setting.lora_rank:
         changes.append(
             ("chunked log-probabilities and the fused optimiser", replace(setting, chunked=True, fused_optimiser=True))
         )
@@ -170,11 +197,25 @@ def advice(model: DecoderConfig, setting: Setting, gpu: GpuProfile) -> list[tupl
         changes.append(
             (f"micro batch {setting.batch // 2} instead of {setting.batch}", replace(setting, batch=setting.batch // 2))
         )
+    if not setting.offload_reference and not setting.lora_rank:
+        changes.append(
+            (
+                f"the reference in host memory (it crosses PCIe once a step; {_COMPUTED})",
+                replace(setting, offload_reference=True),
+            )
+        )
     if not setting.offload_optimiser:
         changes.append(
             (
-                "optimiser states in host memory (slow: they cross PCIe every step)",
+                f"optimiser states in host memory (slow: they cross PCIe every step; {_COMPUTED})",
                 replace(setting, offload_optimiser=True),
+            )
+        )
+    if not setting.lora_rank:
+        changes.append(
+            (
+                f"LoRA of rank 16 for the actor (rollout by Hugging Face's generate; {_COMPUTED})",
+                replace(setting, lora_rank=16),
             )
         )
     return [(text, make_plan(model, changed, gpu)) for text, changed in changes]

@@ -106,6 +106,26 @@ def test_the_actor_says_the_same_with_chunks_and_with_whole_logits(environment: 
     assert all(float(gap) < 1e-5 for gap in python(code, environment)[-3:])
 
 
+def test_adapters_go_the_stock_way(environment: dict[str, str]) -> None:
+    code = _PRELUDE + (
+        "from peft import LoraConfig, get_peft_model\n"
+        "from transformers import GenerationConfig\n"
+        "from envbuilder.train.rollout.verl_rollout import GraphGenerate\n"
+        "from envbuilder.train.step import actor\n"
+        "lora = get_peft_model(model, LoraConfig(r=4, target_modules='all-linear', init_lora_weights=False)).eval()\n"
+        "plain = lora.generate(**asked)\n"
+        "ours = GraphGenerate(lora)\n"
+        "config = GenerationConfig(do_sample=False, num_beams=1)\n"
+        "result = ours(generation_config=config, position_ids=positions, return_dict_in_generate=True, **asked)\n"
+        "print(torch.equal(result.sequences, plain), *[why.replace(' ', '_') for why in ours.reasons])\n"
+        "print(actor.can_chunk(model), actor.can_chunk(lora))\n"
+    )
+    equal, reason, whole, adapted = python(code, environment)[-4:]
+    assert equal == "True"
+    assert "adapters" in reason
+    assert (whole, adapted) == ("True", "False")
+
+
 @pytest.mark.parametrize("entropy", [False, True])
 @pytest.mark.parametrize("numbers", [1 << 8, 1 << 25])
 def test_chunked_log_probs_and_their_gradients_are_exact(

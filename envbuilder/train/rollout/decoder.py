@@ -141,6 +141,8 @@ class Decoder:
         self._graph: torch.cuda.CUDAGraph | None = None
 
     def _collect(self, model: Any) -> dict[str, Any]:
+        if hasattr(model, "peft_config"):
+            raise UnsupportedError("adapters (LoRA); the kernels read plain weights")
         body = model.model
         layers = []
         for layer in body.layers:

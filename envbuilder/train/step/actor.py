@@ -39,10 +39,14 @@ def _chunking(model: Any) -> Any:
 
 
 def can_chunk(module: Any) -> bool:
-    """Whether ``module`` (possibly in FSDP) is a plain causal LM: a body under ``model`` and a head without bias."""
+    """Whether ``module`` (possibly in FSDP) is a plain causal LM: a body under ``model`` and a head without bias.
+
+    A model with adapters (LoRA) is none: it passes the names of the model inside it on as its own.
+    """
     inner = getattr(module, "_fsdp_wrapped_module", module)
-    head = getattr(inner, "lm_head", None)
-    return isinstance(head, torch.nn.Linear) and head.bias is None and hasattr(inner, "model")
+    own = dict(inner.named_children())
+    head = own.get("lm_head")
+    return isinstance(head, torch.nn.Linear) and head.bias is None and "model" in own
 
 
 def _forward_micro_batch(
