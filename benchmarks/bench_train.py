@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from decode_kernels import breakdown
 from sampled_tokens import Warp, held_against
 
 from envbuilder.smoke import footprint
@@ -205,6 +206,17 @@ def decode(args: argparse.Namespace, batch: int, tokens: int) -> dict[str, Any]:
     return out
 
 
+def kernels(args: argparse.Namespace, batch: int, tokens: int) -> dict[str, Any]:
+    """Where the time of a sampled token of ours goes. Needs a GPU."""
+    loop = build(args, Sizes(tokens, tokens, batch), True)
+    data = loop._batch()
+    loop.rollout.generate_sequences(data)
+    weights = footprint.of_module(loop.modules["actor"])
+    result = breakdown(lambda: loop.rollout.generate_sequences(data), tokens, weights)
+    free(loop)
+    return {"batch": batch, **result}
+
+
 def sampled(args: argparse.Namespace, tokens: int, warp: Warp) -> dict[str, Any]:
     """Sampled tokens of both paths held against the distribution they should come from; few of the slow path."""
     batch, prompt = (8, 64) if args.shape != "toy" else (4, 8)
@@ -254,6 +266,9 @@ def main() -> None:
     if "sampled" in args.parts:
         for warp in (Warp(), Warp(temperature=0.7, top_k=50, top_p=0.9)):
             say(f"sampled {warp.temperature} {warp.top_k} {warp.top_p}", sampled(args, long, warp))
+    if "kernels" in args.parts:
+        for batch in (1, 8):
+            say(f"kernels b{batch}", kernels(args, batch, tokens))
     if "step" in args.parts:
         one, eight = Sizes(tokens, tokens, 1), Sizes(tokens, tokens, 8)
         stock, mine = timed(args, one, False, args.steps), timed(args, one, True, args.steps)
