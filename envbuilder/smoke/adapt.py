@@ -1,15 +1,17 @@
 """Makes verl and transformers compute as the stack says, in this process and without touching one of their files.
 
-``install`` does five things, each where no setting of verl reaches (docs/patch.md has the table of sites):
+``install`` does six things, each where no setting of verl reaches (docs/patch.md has the table of sites):
 
 * autocast to bfloat16 or float16 does nothing;
 * ``attn_implementation="flash_attention_2"`` becomes the stack's attention, and a hard-coded bfloat16 or float16
   ``torch_dtype`` the stack's dtype, where transformers' Auto classes read them;
 * ``flash_attn.bert_padding`` is plain torch, while transformers still finds no flash attention;
 * verl's ``masked_var`` has an answer for a mask with a single one;
-* verl's HF rollout counts positions on while it generates.
+* verl's HF rollout counts positions on while it generates;
+* the reference policy stays on the card when its setting says so (``envbuilder.smoke.reference``).
 
-It imports neither verl nor transformers itself: each of them is adapted as soon as somebody imports it.
+It has verl's actors and critics say where their weights lie, for the guard (``envbuilder.smoke.placement``). It imports
+neither verl nor transformers itself: each of them is adapted as soon as somebody imports it.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from typing import Any
 import torch
 
 from envbuilder.errors import HostError
-from envbuilder.smoke import bert_padding
+from envbuilder.smoke import bert_padding, placement, reference
 
 _NARROW = (torch.bfloat16, torch.float16)
 _NARROW_NAMES = ("bfloat16", "float16", "torch.bfloat16", "torch.float16")
@@ -51,6 +53,9 @@ def install(dtype: str = "float32", attention: str = "eager") -> None:
     )
     _after_import("verl.utils.torch_functional", _adapt_masked_var)
     _after_import("verl.workers.rollout.hf_rollout", _adapt_hf_rollout)
+    _after_import("verl.workers.fsdp_workers", reference.adapt)
+    _after_import("verl.workers.actor.dp_actor", placement.adapt_actor)
+    _after_import("verl.workers.critic.dp_critic", placement.adapt_critic)
     _installed.update(wanted)
 
 

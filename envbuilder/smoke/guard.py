@@ -9,7 +9,8 @@ attention all work there. Under the guard the run says something about the card,
 
 ``profile`` is a GPU profile (``gpus/NAME.toml``) as JSON-typed data. Watched: every operation that torch dispatches
 in this thread and in the autograd threads it starts (``GuardMode``), Triton launches and compiled code
-(``guard_hooks``), CUDA memory (``guard_memory``). What is out of sight stands in ``guard_scope.json``.
+(``guard_hooks``), CUDA memory (``guard_memory``). Where verl's models lie is told and is no fault (``placement``). What
+is out of sight stands in ``guard_scope.json``.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from envbuilder.smoke.guard_memory import MemoryWatch
 from envbuilder.smoke.guard_mode import GuardMode
 from envbuilder.smoke.guard_place import Spot, find_spot
 from envbuilder.smoke.guard_rules import Limits
+from envbuilder.smoke.placement import PlacementWatch
 
 _SCOPE = Path(__file__).with_name("guard_scope.json")
 # Findings are merged by rule, operation and line; a run that is wrong everywhere needs no more lines than this.
@@ -86,9 +88,11 @@ class Guard:
         self._mode = GuardMode(self.limits, self.record, threading.get_ident())
         self._hooks = Hooks(self.limits, self.record)
         self._memory = MemoryWatch(self.limits, self.record, cap=cap_memory)
+        self._placement = PlacementWatch()
 
     def __enter__(self) -> Guard:
         self._memory.start()
+        self._placement.start()
         self._hooks.start()
         self._mode.owner = threading.get_ident()
         self._mode.__enter__()
@@ -99,6 +103,7 @@ class Guard:
     ) -> None:
         self._mode.__exit__(kind, error, trace)
         self._hooks.stop()
+        self._placement.stop()
         if error is not None:
             self._stop = False  # one error is on its way to the caller already
         self._memory.stop(error)
@@ -121,6 +126,7 @@ class Guard:
             "faults not listed": self._dropped,
             **self._memory.facts,
             **self._hooks.facts,
+            "placement": self._placement.facts,
             "scope": {key: self._scope[key] for key in ("proves", "watched", "excepted", "not seen")},
         }
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from envbuilder.report.model import Status
+from envbuilder.smoke import training
 from envbuilder.smoke.checks import trainer
 from envbuilder.smoke.context import Context, Options
 from envbuilder.smoke.facts import HostFacts
@@ -58,7 +59,10 @@ def test_memory_is_the_least_within_a_step_of_the_worker_that_uses_most(tmp_path
 
 
 SETUP = Setup(TOY, "cpu", 12)
-GUARDED = [{"operations watched": 9000}]
+PLACED = {"weights_bytes": 2**20, "optimiser_bytes": 0, "off_device_bytes": 0, "fsdp_offloads": False, "looks": 60}
+ROLES = {"actor": PLACED, "reference": PLACED, "critic": PLACED}
+GUARDED = [{"operations watched": 9000, "placement": {"device": "cuda", "roles": ROLES}}]
+OFFLOADED = {**ROLES, "reference": {**PLACED, "off_device_bytes": 2**20}}
 
 
 @pytest.mark.parametrize(
@@ -66,6 +70,12 @@ GUARDED = [{"operations watched": 9000}]
     [
         (Training(steps(12), guarded=GUARDED), Status.PASSED, "no growth"),
         (Training(steps(12)), Status.FAILED, "no worker was guarded"),
+        (Training(steps(12), guarded=[{"operations watched": 9000}]), Status.FAILED, "nobody looked where the actor"),
+        (
+            Training(steps(12), guarded=[{**GUARDED[0], "placement": {"device": "cuda", "roles": OFFLOADED}}]),
+            Status.FAILED,
+            "1.0 MiB of the reference lay off the device",
+        ),
         (Training(steps(9), code=1, tail=["died"], guarded=GUARDED), Status.FAILED, "9 of 12 steps"),
         (Training(steps(12, **{"critic/vf_loss": float("nan")}), guarded=GUARDED), Status.FAILED, "critic/vf_loss"),
     ],
@@ -102,6 +112,20 @@ def test_main_ppo_trains_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     context = Context(Options("cpu", trainer=True, steps=12), load_manifest(profile), HostFacts(), lambda event: None)
     outcome = trainer.run(context)
     assert outcome.status is not Status.FAILED, outcome
+    assert any("none off it" in name for name in outcome.evidence)
     measured = context.measured["trainer"]
     assert [step["number"] for step in measured["steps"]] == list(range(1, 13))
     assert max(process["operations watched"] for process in measured["guarded"]) > 12 * 3000
+
+
+@pytest.mark.e2e
+def test_an_offloaded_reference_in_main_ppo_is_caught(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    profile = write_manifest(tmp_path / "stack.json")
+    for name, value in (("ENVBUILDER_STACK", str(profile)), ("CUDA_VISIBLE_DEVICES", ""), ("HF_HUB_OFFLINE", "1")):
+        monkeypatch.setenv(name, value)
+    offload = "actor_rollout_ref.ref.fsdp_config.param_offload=True"
+    monkeypatch.setattr(training, "overrides", lambda setup, folder: [*overrides(setup, folder), offload])
+    context = Context(Options("cpu", trainer=True, steps=2), load_manifest(profile), HostFacts(), lambda event: None)
+    outcome = trainer.run(context)
+    assert outcome.status is Status.FAILED
+    assert outcome.message.startswith("FSDP offloads the reference to the CPU")

@@ -7,6 +7,7 @@ from statistics import median
 
 from envbuilder.smoke.check import Outcome, Spec, failed, passed
 from envbuilder.smoke.checks.guard import told
+from envbuilder.smoke.checks.placed import evidence, offload_fault
 from envbuilder.smoke.context import Context
 from envbuilder.smoke.loop import PHASES, PpoLoop, Sizes, Step, run
 from envbuilder.smoke.shapes import TOY
@@ -24,6 +25,9 @@ def step(context: Context) -> Outcome:
         moved = sum(bool((a != b).any()) for a, b in zip(before, after, strict=True))
     if (fault := told(guard.findings)) is not None:
         return fault
+    placement = guard.facts["placement"]
+    if (fault := offload_fault([placement])) is not None:
+        return fault
     bad = {name: value for s in steps for name, value in s.metrics.items() if not math.isfinite(value)}
     if bad:
         return failed(f"not finite: {bad}", "See whether the FP32 checks pass; else report it with the JSON.")
@@ -35,6 +39,7 @@ def step(context: Context) -> Outcome:
         **{
             "step s": round(sum(steps[-1].seconds.values()), 3),
             **{f"{p} s": round(steps[-1].seconds[p], 3) for p in PHASES},
+            **evidence([placement]),
         },
     )
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from envbuilder.smoke.check import Need, Outcome, Spec, failed, passed, unknown
 from envbuilder.smoke.checks.guard import told
+from envbuilder.smoke.checks.placed import evidence, offload_fault
 from envbuilder.smoke.checks.ppo import record
 from envbuilder.smoke.context import Context
 from envbuilder.smoke.regression import LEAST, trend
@@ -55,7 +56,11 @@ def run(context: Context) -> Outcome:
     record(context, loop, steps, "soak")
     if (fault := told(guard.findings)) is not None:
         return fault
-    return judge_growth([s.memory_bytes / 2**20 for s in steps], context.device)
+    placement = guard.facts["placement"]
+    if (fault := offload_fault([placement])) is not None:
+        return fault
+    growth = judge_growth([s.memory_bytes / 2**20 for s in steps], context.device)
+    return Outcome(growth.status, growth.message, {**growth.evidence, **evidence([placement])}, growth.cure)
 
 
 SOAK = Spec(

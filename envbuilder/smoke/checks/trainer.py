@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from envbuilder.smoke.check import Need, Outcome, Spec, failed, passed
 from envbuilder.smoke.checks.guard import told
+from envbuilder.smoke.checks.placed import evidence as placed
+from envbuilder.smoke.checks.placed import offload_fault
 from envbuilder.smoke.context import Context
 from envbuilder.smoke.regression import LEAST, warm_up
 
@@ -42,10 +44,10 @@ def run(context: Context) -> Outcome:
 
 
 def judge(result: Training, setup: Setup, device: str) -> Outcome:
-    """Did it end well, with every step, finite losses, nothing that the card lacks, and no growth?"""
+    """Did it end well, with every step, finite losses, nothing that the card lacks, no offload, and no growth?"""
     from envbuilder.smoke.checks.soak import judge_growth
 
-    evidence = {"steps": len(result.steps), "start s": round(result.startup_s, 1)}
+    evidence: dict[str, object] = {"steps": len(result.steps), "start s": round(result.startup_s, 1)}
     if result.code != 0 or len(result.steps) != setup.steps:
         return failed(
             f"the trainer ended with exit code {result.code} after {len(result.steps)} of {setup.steps} steps",
@@ -59,6 +61,10 @@ def judge(result: Training, setup: Setup, device: str) -> Outcome:
         return failed(
             "no worker was guarded, so the run proves nothing of the card", "Report it with the JSON.", **evidence
         )
+    placements = [process["placement"] for process in result.guarded if process.get("placement")]
+    if (fault := offload_fault(placements)) is not None:
+        return fault
+    evidence |= placed(placements)
     losses = ("actor/pg_loss", "critic/vf_loss", "actor/grad_norm", "critic/grad_norm")
     for step in result.steps:
         bad = [name for name in losses if not math.isfinite(step.metrics.get(name, math.nan))]
