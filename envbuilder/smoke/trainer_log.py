@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ _TIMERS = {
     "reward": "advantage", "update_actor": "actor", "update_critic": "critic",
 }  # fmt: skip
 _NUMBER = r"(?:np\.\w+\()?(-?(?:\d[\d.]*(?:e[+-]?\d+)?|nan|inf))"
+# Some half an hour of a worker's samples, which take about 45 bytes each.
+_RECENT_BYTES = 2**20
 _STEP = re.compile(r"step:(\d+) - ")
 _VALUE = re.compile(rf"([A-Za-z_][\w/@.-]*):{_NUMBER}")
 
@@ -57,13 +60,14 @@ def read_step(line: str, now: float) -> TrainerStep | None:
     return TrainerStep(int(found.group(1)), now, values)
 
 
-def add_memory(steps: Sequence[TrainerStep], folder: Path) -> None:
+def add_memory(steps: Sequence[TrainerStep], folder: Path, *, recent: bool = False) -> None:
     """Give each step the least and the most that the workers used in it.
 
     The least is what stays allocated between the phases: weights and optimiser states, and anything that leaks. The
-    worker that uses most counts.
+    worker that uses most counts. ``recent``: read only the end of what was sampled, for a step that has just ended.
     """
-    series = [_samples(path) for path in sorted(folder.glob("memory-*.jsonl"))]
+    last = _RECENT_BYTES if recent else None
+    series = [_samples(path, last) for path in sorted(folder.glob("memory-*.jsonl"))]
     series = [rows for rows in series if rows]
     if not series or not steps:
         return
@@ -81,12 +85,16 @@ def reserved_peak(folder: Path) -> int:
     return max((r for path in folder.glob("memory-*.jsonl") for _, _, r in _samples(path)), default=0)
 
 
-def _samples(path: Path) -> list[tuple[float, int, int]]:
+def _samples(path: Path, last_bytes: int | None = None) -> list[tuple[float, int, int]]:
+    with path.open("rb") as stream:
+        if last_bytes is not None and path.stat().st_size > last_bytes:
+            stream.seek(-last_bytes, os.SEEK_END)
+        text = stream.read().decode("ascii")
     rows = []
-    for line in path.read_text(encoding="ascii").splitlines():
+    for line in text.splitlines():
         try:
             at, used, reserved = json.loads(line)
-        except ValueError:
-            continue  # the last line of a worker that was ended
+        except (ValueError, TypeError):
+            continue  # cut: the first line, or the last one of a worker that was ended
         rows.append((at, used, reserved))
     return rows

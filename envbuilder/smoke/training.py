@@ -107,6 +107,7 @@ def _run(setup: Setup, folder: Path, told: Callable[[TrainerStep], None]) -> Tra
             step = read_step(line, time.time())
             if step is not None:
                 result.steps.append(step)
+                add_memory([step], folder / "samples", recent=True)
                 told(step)
                 if setup.limit_s and len(result.steps) == 1:
                     late.start()

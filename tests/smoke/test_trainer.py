@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from envbuilder.report.model import Status
-from envbuilder.smoke import training
+from envbuilder.smoke import trainer_log, training
 from envbuilder.smoke.checks import trainer
 from envbuilder.smoke.context import Context, Options
 from envbuilder.smoke.facts import HostFacts
@@ -56,6 +56,17 @@ def test_memory_is_the_least_within_a_step_of_the_worker_that_uses_most(tmp_path
     series = steps(2)
     add_memory(series, tmp_path)
     assert [(step.memory_bytes, step.peak_bytes) for step in series] == [(5, 8), (6, 9)]
+
+
+def test_a_step_that_has_just_ended_is_read_from_the_end_of_the_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = [(90.0 + number / 10, number, 0) for number in range(170)]
+    (tmp_path / "memory-1.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    monkeypatch.setattr(trainer_log, "_RECENT_BYTES", 808)
+    step = steps(2)[1]  # from 103.03 to 106.06
+    add_memory([step], tmp_path, recent=True)
+    assert (step.memory_bytes, step.peak_bytes) == (131, 160)
 
 
 SETUP = Setup(TOY, "cpu", 12)

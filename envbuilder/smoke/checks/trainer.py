@@ -29,7 +29,8 @@ def run(context: Context) -> Outcome:
     def tell(step: TrainerStep) -> None:
         context.emit(
             {"event": "step", "id": "trainer", "step": step.number,
-             "seconds": round(step.metrics.get("timing_s/step", 0.0), 3), "memory_mib": 0}
+             "seconds": round(step.metrics.get("timing_s/step", 0.0), 3),
+             "memory_mib": round(step.memory_bytes / 2**20, 1)}
         )  # fmt: skip
 
     attention = str(context.manifest.stack["compute"]["attention"])
