@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from types import ModuleType
 from typing import Any
@@ -72,7 +72,13 @@ class PlacementWatch:
 
 
 _watch: PlacementWatch | None = None
+_listeners: list[Callable[[], None]] = []
 _known: dict[str, tuple[weakref.ref[torch.nn.Module], weakref.ref[Any] | None]] = {}
+
+
+def listen(listener: Callable[[], None]) -> None:
+    """Call ``listener`` whenever an actor, reference or critic begins to work, for as long as the process lives."""
+    _listeners.append(listener)
 
 
 def adapt_actor(module: ModuleType) -> None:
@@ -111,6 +117,8 @@ def _looking(original: Any) -> Any:
     def phase(self: Any, *args: Any, **kwargs: Any) -> Any:
         if _watch is not None:
             _watch.look()
+        for listener in _listeners:
+            listener()
         return original(self, *args, **kwargs)
 
     return phase

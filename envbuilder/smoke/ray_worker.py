@@ -26,7 +26,7 @@ def setup() -> None:
     The guard is not started here: verl imports ``external_lib`` in the workers that compute, and that starts it there.
     In every worker it would make a CUDA context, and take memory of the card, where nothing is computed.
     """
-    from envbuilder.smoke import adapt
+    from envbuilder.smoke import adapt, placement
     from envbuilder.smoke.manifest import IMAGE_MANIFEST, load_manifest
 
     compute = load_manifest(Path(os.environ.get("ENVBUILDER_STACK", IMAGE_MANIFEST))).stack["compute"]
@@ -37,8 +37,9 @@ def setup() -> None:
         stand_in_for_gpu()
     folder = os.environ.get(SAMPLES_ENVIRONMENT)
     if folder:
-        path = Path(folder) / f"memory-{os.getpid()}.jsonl"
-        threading.Thread(target=_sample, args=(path, on_gpu), name="memory-sampler", daemon=True).start()
+        sampler = _Sampler(Path(folder) / f"memory-{os.getpid()}.jsonl", on_gpu)
+        placement.listen(sampler.sample)
+        threading.Thread(target=sampler.run, name="memory-sampler", daemon=True).start()
 
 
 def stand_in_for_gpu() -> None:
@@ -79,20 +80,32 @@ def _without_average(collective: Callable[..., Any]) -> Callable[..., Any]:
     return summing
 
 
-def _sample(path: Path, on_gpu: bool) -> None:
-    """Write (time, bytes in use, bytes reserved) as JSON lines until the process ends."""
-    import torch
+class _Sampler:
+    """Writes (time, bytes in use, bytes reserved) as JSON lines: ten times a second, which finds the peaks, and at the
+    begin of every phase, where the same is in use in every step unless something leaks."""
 
-    page = os.sysconf("SC_PAGE_SIZE")
-    with path.open("a", encoding="ascii") as stream:
+    def __init__(self, path: Path, on_gpu: bool) -> None:
+        self._stream = path.open("a", encoding="ascii")
+        self._on_gpu = on_gpu
+        self._lock = threading.Lock()
+
+    def run(self) -> None:
+        """Sample until the process ends."""
         while True:
             time.sleep(_EVERY_SECONDS)
-            if not on_gpu:
-                used = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * page
-                reserved = 0
+            self.sample()
+
+    def sample(self) -> None:
+        """Write one line; none before the process uses the card."""
+        import torch
+
+        with self._lock:
+            if not self._on_gpu:
+                pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+                used, reserved = pages * os.sysconf("SC_PAGE_SIZE"), 0
             elif torch.cuda.is_initialized():
                 used, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
             else:
-                continue
-            stream.write(json.dumps([round(time.time(), 3), used, reserved]) + "\n")
-            stream.flush()
+                return
+            self._stream.write(json.dumps([round(time.time(), 3), used, reserved]) + "\n")
+            self._stream.flush()
