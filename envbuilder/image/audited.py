@@ -2,45 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import replace
+import contextlib
+import json
 from typing import Any
 
 from envbuilder.audit.arch import Arch
 from envbuilder.audit.audit import audit_image
 from envbuilder.audit.cards import Card
+from envbuilder.data import cache_root
 from envbuilder.errors import BuildError
-from envbuilder.image.engine import BuildRequest, Engine, ImageInfo
+from envbuilder.files import write_text
+from envbuilder.image.engine import Engine, ImageInfo
 from envbuilder.report.model import Report, Severity, Verdict
-from envbuilder.report.progress import Progress, Silent
+from envbuilder.report.progress import Progress
 from envbuilder.stack.gpu import GpuProfile
 
-# "yes for sm_61": an image without it was not found able to run on its card, and is built again.
-AUDIT_LABEL = "io.envbuilder.audit"
 
+def audited(image: ImageInfo, engine: Engine, gpu: GpuProfile, progress: Progress) -> dict[str, Any]:
+    """What the build record says of an image's audit. Each image is audited once for a card; the answer is kept.
 
-def build_audited(
-    engine: Engine, request: BuildRequest, gpu: GpuProfile, progress: Progress
-) -> tuple[ImageInfo, dict[str, Any]]:
-    """Build, audit, and label the image with the answer; the image and what the build record says of the audit.
-
-    Raises BuildError naming the package when code in the image cannot run on the card.
+    It is no label of the image: the same files have the same digest whatever audits them, and whether they were.
+    Raises BuildError when code in the image cannot run on the card.
     """
-    image = engine.build(request, progress)
     card = Card(Arch(*gpu.major_minor), gpu.title, gpu.driver.last_branch)
+    kept = cache_root() / "audits" / f"{image.id.removeprefix('sha256:')}-{card.arch.sm}.json"
+    with contextlib.suppress(OSError, ValueError):
+        known: dict[str, Any] = json.loads(kept.read_text(encoding="utf-8"))
+        return known
     progress.stage(f"audit the image's CUDA code for {card}")
     report = audit_image(image.reference, card, engine.name, progress)
     found = summary_of(report)
     if found["verdict"] == Verdict.NO.value:
-        raise _refusal(report, request.tag, card)
-    # Every layer is there by now: this only writes the label.
-    labels = {**request.labels, AUDIT_LABEL: f"{found['verdict']} for {card.arch.sm}"}
-    return engine.build(replace(request, labels=labels, cache=True), Silent()), found
-
-
-def passed(labels: Mapping[str, str]) -> bool:
-    """Whether an image's labels say that it was audited."""
-    return AUDIT_LABEL in labels
+        raise _refusal(report, image.reference, card)
+    write_text(kept, json.dumps(found, indent=2, ensure_ascii=False) + "\n")
+    return found
 
 
 def summary_of(report: Report) -> dict[str, Any]:

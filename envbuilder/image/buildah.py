@@ -9,7 +9,9 @@ import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
+from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 from envbuilder.errors import BuildError, HostError
 from envbuilder.image import scratch
@@ -23,6 +25,8 @@ from envbuilder.image.steps import step_title
 from envbuilder.report.progress import Progress
 
 _STEP = re.compile(r"^(?:\[\d+/\d+\] )?STEP (\d+)/(\d+): (.*)$")
+# In a step's history, the image that it was made of.
+_UNNAMED = re.compile(r"^(?:FROM [0-9a-f]{12})?$")
 _GPU_RUNTIME = "nvidia-container-runtime"
 INSTALL = "apt-get install --no-install-recommends buildah runc"
 
@@ -53,7 +57,11 @@ class Buildah:
         return self._storage
 
     def build(self, request: BuildRequest, progress: Progress) -> ImageInfo:
-        """Build with every file's time set to the request's, layer by layer out of the cache where it can."""
+        """Build with every file's time set to the request's, layer by layer out of the store where it can.
+
+        buildah knows a step's layer again by the step alone, not by the time that it was built with. When a layer of
+        somebody else's build was taken (made by hand without ``--timestamp``, or given a name), all are built anew.
+        """
         self.sweep()
         # A step's image bears a random name for a moment. A build that meets it then writes that name into its
         # history, and its digest is another (buildah 1.28), so builds in one storage go one after the other.
@@ -61,30 +69,48 @@ class Buildah:
             alone(self.storage() / "envbuilder-build.lock", "another build", progress),
             scratch.scratch() as folder,
         ):
-            process = Process(self._build_command(request, folder), env={"TMPDIR": str(folder)}, merge_errors=True)
-            step = ""
-            try:
-                tail: list[str] = []
-                for line in process:
-                    progress.log(line)
-                    if match := _STEP.match(line):
-                        step, tail = match[3], []
-                        if title := step_title(step):
-                            progress.stage(title)
-                    elif line:
-                        tail = [*tail[-40:], line]
-                        progress.item(line.strip())
-                code = process.wait()
-            finally:
-                process.stop()
-                self._remove_containers(folder)
-            if code != 0:
-                raise build_error(step_title(step) or step, "\n".join(tail))
-            identity = (folder / "id").read_text().strip()
+            identity = self._build(request, folder, progress)
+            if request.cache and not self._is_ours(identity, request):
+                progress.stage("the store holds layers of another build of these steps: build every layer anew")
+                self.remove(request.tag)
+                identity = self._build(replace(request, cache=False), folder, progress)
         image = self.image(identity)
         if image is None:
-            raise BuildError(f"buildah built {identity} and does not find it again", detail="\n".join(tail))
+            raise BuildError(f"buildah built {identity} and does not find it again", cure="Run the command again.")
         return replace(image, reference=request.tag)
+
+    def _build(self, request: BuildRequest, folder: Path, progress: Progress) -> str:
+        process = Process(self._build_command(request, folder), env={"TMPDIR": str(folder)}, merge_errors=True)
+        step = ""
+        try:
+            tail: list[str] = []
+            for line in process:
+                progress.log(line)
+                if match := _STEP.match(line):
+                    step, tail = match[3], []
+                    if title := step_title(step):
+                        progress.stage(title)
+                elif line:
+                    tail = [*tail[-40:], line]
+                    progress.item(line.strip())
+            code = process.wait()
+        finally:
+            process.stop()
+            self._remove_containers(folder)
+        if code != 0:
+            raise build_error(step_title(step) or step, "\n".join(tail))
+        return (folder / "id").read_text().strip()
+
+    def _is_ours(self, identity: str, request: BuildRequest) -> bool:
+        """Whether an image's history is that of a build of its own: beside its bases' steps, every step of the
+        request's time, and made of an image without a name (buildah writes the name into the history).
+        """
+        bases = [step for path in request.images.values() for step in _history(_base_name(path))]
+        epoch = datetime.fromtimestamp(request.source_date_epoch, tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
+        steps = [step for step in _history(identity) if step not in bases]
+        return all(step.get("created") == epoch for step in steps) and all(
+            _UNNAMED.match(step.get("comment", "")) for step in steps[1:]
+        )
 
     def _build_command(self, request: BuildRequest, folder: Path) -> list[str]:
         # A secret nobody reads: buildah notes its path in each container it makes, so they can be told from others'.
@@ -140,6 +166,10 @@ class Buildah:
             raise HostError(f"the image {image.reference} is gone", detail=found.stderr, cure="Build it again.")
         return StoredContents(self.storage(), identity, json.loads(found.stdout)["Config"].encode())
 
+    def remove(self, reference: str) -> None:
+        """See Engine."""
+        output(["buildah", "rmi", reference])
+
     def sweep(self) -> None:
         """Remove containers, mounts and folders of builds and runs whose process was killed."""
         for folder in scratch.abandoned():
@@ -163,9 +193,20 @@ class Buildah:
         return ""
 
 
+def _history(image: str) -> list[dict[str, Any]]:
+    """The steps of an image; none when it is not there."""
+    found = output(["buildah", "inspect", "--type", "image", image])
+    steps: list[dict[str, Any]] = json.loads(found.stdout)["OCIv1"]["history"] if found.returncode == 0 else []
+    return steps
+
+
+def _base_name(layout: Path) -> str:
+    return f"localhost/envbuilder/base:{manifest_of(layout).removeprefix('sha256:')[:16]}"
+
+
 def _stored(layout: Path) -> str:
     """Take an OCI layout into the store, by a name that says which it is; that name as a build context."""
-    name = f"localhost/envbuilder/base:{manifest_of(layout).removeprefix('sha256:')[:16]}"
+    name = _base_name(layout)
     if output(["buildah", "inspect", "--type", "image", name]).returncode != 0:
         pulled = output(["buildah", "pull", "--quiet", f"oci:{layout}"])
         tagged = output(["buildah", "tag", pulled.stdout.strip(), name]) if pulled.returncode == 0 else pulled

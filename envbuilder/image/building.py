@@ -19,7 +19,7 @@ from envbuilder.fetch.images import oci_layout
 from envbuilder.fetch.view import folder_of
 from envbuilder.image import space
 from envbuilder.image.alone import alone
-from envbuilder.image.audited import build_audited, passed
+from envbuilder.image.audited import audited
 from envbuilder.image.context import (
     check_bytes,
     debs_context,
@@ -48,13 +48,25 @@ TARGETS = ("runtime", "devel")
 _UNPACKED = 4
 # What the image was made of: Dockerfile, own files, installer. An image that bears the same is not built again.
 INPUTS_LABEL = "io.envbuilder.inputs"
+TARGET_LABEL = "io.envbuilder.target"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """What an image is made of: a stack with its card and lock, the target, and whether it is slim."""
+
+    stack: Stack
+    gpu: GpuProfile
+    lock: Lock
+    target: str = "runtime"
+    slim: bool = False
 
 
 @dataclass(frozen=True)
 class Built:
     """The outcome. ``anew`` is False when the image was there already; ``seconds`` is the time of this run.
 
-    ``audit`` is what the audit of a new image found, for the build record.
+    ``audit`` is what the audit of the image found, for the build record.
     """
 
     image: ImageInfo
@@ -92,35 +104,59 @@ def build_stack(
             cure="Build it without --slim, then slim its environment: envbuilder slim DIR --gpu CARD",
         )
     started = time.monotonic()
+    recipe = Recipe(stack, gpu, lock, target, slim)
     tag = image_tag(stack.name, target, slim=slim)
     with alone(_lock_file(tag), f"another build of {tag}", progress), scratch() as folder:
-        context = folder / "context"
-        text, inputs = _lay_out(context, stack, gpu, lock, slim=slim)
+        text, inputs = _lay_out(folder / "context", recipe)
         there = engine.image(tag) if cache else None
-        if there and there.labels.get(INPUTS_LABEL) == inputs and passed(there.labels):
-            return Built(there, target, inputs, False, time.monotonic() - started, slim=slim)
-        request = BuildRequest(
-            dockerfile=folder / "Dockerfile",
-            context=context,
-            target=target,
-            tag=tag,
-            source_date_epoch=stack.source_date_epoch,
-            labels={INPUTS_LABEL: inputs, **({SLIM_LABEL: gpu.sm} if slim else {})},
-            cache=cache,
-        )
-        request.dockerfile.write_text(text, encoding="utf-8")
-        if stack.debian:
-            request = _fetched(request, folder, stack, lock, engine, progress, target)
-            if slim:
-                for layer in (folder / "wheels").iterdir():
-                    slim_source(layer / "slim")
-        else:
-            request = _fetched_conda(request, folder, stack, lock, engine, progress)
-        image, audit = build_audited(engine, request, gpu, progress)
+        if there and there.labels.get(INPUTS_LABEL) == inputs:
+            found = audited(there, engine, gpu, progress)
+            return Built(there, target, inputs, False, time.monotonic() - started, found, slim)
+        request = _request(recipe, tag, folder, text, inputs, engine, progress)
+        image = engine.build(replace(request, cache=cache), progress)
+        found = audited(image, engine, gpu, progress)
         if slim and engine.name == "buildah":
             progress.stage("give back the disk space of blanked code")
             progress.log(f"{punch_image(tag)} bytes")
-        return Built(image, target, inputs, True, time.monotonic() - started, audit, slim)
+        return Built(image, target, inputs, True, time.monotonic() - started, found, slim)
+
+
+def rebuild(recipe: Recipe, tag: str, engine: Engine, progress: Progress) -> ImageInfo:
+    """Build an image once more under the name ``tag``, no layer of it out of the engine's store; it is not audited.
+
+    Raises as ``build_stack`` does.
+    """
+    with scratch() as folder:
+        request = _request(recipe, tag, folder, *_lay_out(folder / "context", recipe), engine, progress)
+        return engine.build(replace(request, cache=False), progress)
+
+
+def inputs_digest(recipe: Recipe) -> str:
+    """What an image built now would bear as INPUTS_LABEL."""
+    with scratch() as folder:
+        return _lay_out(folder / "context", recipe)[1]
+
+
+def _request(
+    recipe: Recipe, tag: str, folder: Path, text: str, inputs: str, engine: Engine, progress: Progress
+) -> BuildRequest:
+    """The build of what ``_lay_out`` put into ``folder``, with all that the lock names fetched and beside it."""
+    slim = {SLIM_LABEL: recipe.gpu.sm} if recipe.slim else {}
+    request = BuildRequest(
+        dockerfile=folder / "Dockerfile",
+        context=folder / "context",
+        target=recipe.target,
+        tag=tag,
+        source_date_epoch=recipe.stack.source_date_epoch,
+        labels={INPUTS_LABEL: inputs, TARGET_LABEL: recipe.target, **slim},
+    )
+    request.dockerfile.write_text(text, encoding="utf-8")
+    if not recipe.stack.debian:
+        return _fetched_conda(request, folder, recipe.stack, recipe.lock, engine, progress)
+    request = _fetched(request, folder, recipe.stack, recipe.lock, engine, progress)
+    for layer in (folder / "wheels").iterdir() if recipe.slim else ():
+        slim_source(layer / "slim")
+    return request
 
 
 def _lock_file(tag: str) -> Path:
@@ -131,30 +167,29 @@ def _lock_file(tag: str) -> Path:
 def current_image(stack: Stack, gpu: GpuProfile, lock: Lock, engine: Engine, target: str = "runtime") -> bool:
     """Whether the engine has the image made of exactly this stack, lock and envbuilder."""
     there = engine.image(image_tag(stack.name, target))
-    if there is None:
-        return False
-    with scratch() as folder:
-        return there.labels.get(INPUTS_LABEL) == _lay_out(folder / "context", stack, gpu, lock)[1]
+    return there is not None and there.labels.get(INPUTS_LABEL) == inputs_digest(Recipe(stack, gpu, lock, target))
 
 
-def _lay_out(context: Path, stack: Stack, gpu: GpuProfile, lock: Lock, *, slim: bool = False) -> tuple[str, str]:
+def _lay_out(context: Path, recipe: Recipe) -> tuple[str, str]:
     """Put envbuilder's own files and the lock's into ``context``; the Dockerfile's text and the digest of it all."""
+    stack, gpu, lock = recipe.stack, recipe.gpu, recipe.lock
     own_files(context, stack, gpu, lock)
     if stack.conda:
         lock_files(context, stack.name)
     same_everywhere(context, stack.source_date_epoch)
-    text = dockerfile(stack, gpu, lock, slim_digest() if slim else "")
-    parts = {"dockerfile": text, "uv": uv_version()}
+    text = dockerfile(stack, gpu, lock, slim_digest() if recipe.slim else "")
+    parts = {"dockerfile": text, "target": recipe.target, "uv": uv_version()}
     for path in sorted(p for p in context.rglob("*") if p.is_file()):
         parts[str(path.relative_to(context))] = path.read_text(encoding="utf-8")
     return text, f"sha256:{hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()}"
 
 
 def _fetched(
-    request: BuildRequest, folder: Path, stack: Stack, lock: Lock, engine: Engine, progress: Progress, target: str
+    request: BuildRequest, folder: Path, stack: Stack, lock: Lock, engine: Engine, progress: Progress
 ) -> BuildRequest:
     """Fetch what the lock names and lay it out as the base's tar and the named contexts."""
     assert stack.debian
+    target = request.target
     fetched = fetch(stack, lock, progress, TARGETS if target == "devel" else ("runtime",))
     # A file of the cache is named by its SHA-256.
     files = {file.path.name: file for file in (*fetched.python, *fetched.debs)}

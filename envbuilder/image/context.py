@@ -74,11 +74,13 @@ def own_files(folder: Path, stack: Stack, gpu: GpuProfile, lock: Lock) -> None:
 
 
 def same_everywhere(folder: Path, time: int) -> None:
-    """Give all of ``folder`` the same times (seconds since 1970) and modes on every host.
+    """Give all of ``folder`` the same times (seconds since 1970), modes and owners on every host.
 
-    The engine's history holds a hash of what a COPY copies, times and modes of a checkout included.
+    The engine's history holds a hash of what a COPY copies, with all of these. The group would otherwise be the
+    parent folder's where that is shared (setgid).
     """
     for path in (folder, *folder.rglob("*")):
+        os.chown(path, os.geteuid(), os.getegid())
         path.chmod(0o755 if path.is_dir() else 0o644)
         os.utime(path, (time, time))
 

@@ -160,6 +160,11 @@ class Docker:
         chunks = self._client.images.get(image.id).save(chunk_size=_SAVE_CHUNK)
         return SavedContents(iter(chunks), {layer.digest: layer.size for layer in image.layers})
 
+    def remove(self, reference: str) -> None:
+        """See Engine."""
+        with contextlib.suppress(docker.errors.ImageNotFound):
+            self._client.images.remove(reference)
+
     def sweep(self) -> None:
         """Remove the containers of runs whose process was killed."""
         for folder in scratch.abandoned():

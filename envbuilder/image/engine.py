@@ -129,3 +129,6 @@ class Engine(Protocol):
 
     def contents(self, image: ImageInfo) -> Contents:
         """The image's bytes out of the store."""
+
+    def remove(self, reference: str) -> None:
+        """Take a name from an image; with its last name go the image and those of its steps. No such name: nothing."""

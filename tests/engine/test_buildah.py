@@ -153,6 +153,44 @@ def test_two_builds_at_once_do_not_disturb_each_other(tmp_path, shell, buildah, 
     assert left_behind(store) == ([], [])
 
 
+def test_layers_that_somebody_made_without_our_time_are_not_taken(tmp_path, shell, buildah, store):
+    """The same steps by hand, without --timestamp: buildah would take them from the store, and give another digest."""
+    wanted = request(tmp_path, shell, "RUN echo one > /one", "RUN echo two > /two", tag="localhost/test/ours:1")
+    command = ["buildah", "build", "--layers", "--identity-label=false", "--isolation", "oci", "--runtime", "runc"]
+    command += ["--network", "none", "--http-proxy=false", "--tag", "localhost/test/theirs:1"]
+    by_hand = [*command, "--file", str(wanted.dockerfile), str(wanted.context)]
+    empty = ["buildah", "rmi", "--all", "--force"]  # a step's image that has a name here would stand in the history
+    subprocess.run(empty, check=True, capture_output=True)
+    clean = buildah.build(wanted, Silent())
+    subprocess.run(empty, check=True, capture_output=True)
+    subprocess.run(by_hand, check=True, capture_output=True)
+    theirs = buildah.image("localhost/test/theirs:1")
+    ours = buildah.build(wanted, Silent())
+    assert ours.digest == clean.digest != theirs.digest
+    assert buildah.build(wanted, Silent()).digest == clean.digest
+    assert buildah.image("localhost/test/theirs:1") == theirs, "nobody else's image was touched"
+
+
+def test_removing_an_image_takes_those_of_its_steps(tmp_path, shell, buildah, store):
+    subprocess.run(["buildah", "rmi", "--all", "--force"], check=True, capture_output=True)
+    kept = buildah.build(request(tmp_path, shell, "RUN echo 1 > /1", tag="localhost/test/kept:1"), Silent())
+    before = listed()
+    other = request(tmp_path, shell, "RUN echo 1 > /1", "RUN echo 2 > /2", "USER 7", tag="localhost/test/gone:2")
+    buildah.build(other, Silent())
+    assert len(listed()) == len(before) + 2
+    buildah.remove(other.tag)
+    buildah.remove(other.tag)
+    assert buildah.image(other.tag) is None
+    assert listed() == before
+    assert buildah.image(kept.reference) == kept
+
+
+def listed():
+    """The ids of all images, those of steps included."""
+    found = subprocess.run(["buildah", "images", "--all", "--quiet"], capture_output=True, text=True, check=True)
+    return sorted(found.stdout.split())
+
+
 # A build of its own process, through the command line's own handling of signals.
 _CHILD = textwrap.dedent("""
     import sys

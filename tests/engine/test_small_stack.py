@@ -73,6 +73,19 @@ def test_the_same_lock_gives_the_same_digest(built, small, buildah, other_cache)
     assert again.image.layers == built[0].image.layers
 
 
+def test_the_list_of_files_of_a_package_is_whole_and_names_nothing_else(built, buildah):
+    """uv's note of the host's own time is gone from the folder and from RECORD, which is otherwise as it was."""
+    code = (
+        "from importlib.metadata import distribution\n"
+        "for name in ('idna', 'pyyaml', 'antlr4-python3-runtime'):\n"
+        "    files = distribution(name).files\n"
+        "    missing = [str(f) for f in files if not f.locate().is_file()]\n"
+        "    print(len(files) > 5, missing, [f for f in files if 'uv_cache' in str(f)])"
+    )
+    lines = say(buildah, built[0].image.reference, f'python -c "{code}"')
+    assert lines == ["True [] []"] * 3
+
+
 def test_what_is_in_it_runs_for_the_unprivileged_user(built, buildah):
     image = built[0].image.reference
     code = "import idna, yaml, antlr4, packaging.version, envbuilder.errors; print(yaml.__with_libyaml__)"
@@ -88,6 +101,7 @@ def test_the_runtime_image_holds_no_tools_and_no_left_overs(built, buildah):
         assert say(buildah, image, f"command -v {program} || true") == [], program
     unwanted = (
         "-name __pycache__ -o -name '*.pyc' -o -path '*/.cache/*' -o -name '*.whl' -o -name '*.deb' -o -name .lock"
+        " -o -name uv_cache.json"
     )
     assert (
         say(buildah, image, f"find /usr /opt /etc /home /root /var /mnt /tmp \\( {unwanted} \\) 2>/dev/null || true")
@@ -112,6 +126,7 @@ def test_the_labels_say_what_it_is(built):
     assert labels["io.envbuilder.gpu.capability"] == "6.1"
     assert labels["org.opencontainers.image.created"] == "2025-09-08T00:00:00Z"
     assert labels["io.envbuilder.inputs"].startswith("sha256:")
+    assert labels["io.envbuilder.target"] == "runtime"
     assert "io.buildah.version" not in labels
 
 
