@@ -34,6 +34,7 @@ COMMANDS = {
     "data": ("envbuilder.cli.data", "Turn a data set into the Parquet that verl trains on."),
     "model": ("envbuilder.cli.model", "Get a model at a pinned revision, or check a model folder."),
     "plan": ("envbuilder.cli.plan", "Plan a PPO step's memory on a card: does it fit, what to change first."),
+    "train": ("envbuilder.cli.train", "Train in a stack's image: look first, run, watch, resume, diagnose."),
 }
 
 

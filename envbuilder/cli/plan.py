@@ -102,19 +102,8 @@ def _show(plan: Plan, limit: int, gpu: GpuProfile, changes: list[tuple[str, Plan
 
     from envbuilder.train.plan import GIB
 
+    show_picture(plan, limit)
     console = Console(highlight=False)
-    scale = max(limit, plan.peak) / _WIDTH
-    step = plan.peak - plan.at_rest
-    parts = [*plan.modules.items(), (f"{plan.peak_phase} step", step)]
-    bar, drawn, filled = "", 0, 0.0
-    for (_, size), colour in zip(parts, _COLOURS, strict=True):
-        filled += size / scale
-        cells = round(filled) - drawn
-        drawn += cells
-        bar += f"[{colour}]{'█' * cells}[/]"
-    console.print(f"{bar}{'·' * (_WIDTH - drawn)}  {plan.peak / GIB:.1f} of {limit / GIB:.1f} GiB")
-    for (name, size), colour in zip(parts, _COLOURS, strict=True):
-        console.print(f"  [{colour}]█[/] {name:<18} {size / GIB:6.2f} GiB")
     console.print(f"\nat rest {plan.at_rest / GIB:.1f} GiB; highest point by phase:")
     for phase, size in plan.phases.items():
         mark = "  <- the peak" if phase == plan.peak_phase else ""
@@ -136,3 +125,24 @@ def _show(plan: Plan, limit: int, gpu: GpuProfile, changes: list[tuple[str, Plan
         console.print(f"\n[bold green]It fits[/], {(limit - plan.peak) / GIB:.1f} GiB are left. What would leave more:")
     for text, other in changes:
         console.print(f"  {text}: peak {other.peak / GIB:.1f} GiB", soft_wrap=True)
+
+
+def show_picture(plan: Plan, limit: int) -> None:
+    """The bar of the modules against the card's memory, and each module's share."""
+    from rich.console import Console
+
+    from envbuilder.train.plan import GIB
+
+    console = Console(highlight=False)
+    scale = max(limit, plan.peak) / _WIDTH
+    step = plan.peak - plan.at_rest
+    parts = [*plan.modules.items(), (f"{plan.peak_phase} step", step)]
+    bar, drawn, filled = "", 0, 0.0
+    for (_, size), colour in zip(parts, _COLOURS, strict=True):
+        filled += size / scale
+        cells = round(filled) - drawn
+        drawn += cells
+        bar += f"[{colour}]{'█' * cells}[/]"
+    console.print(f"{bar}{'·' * (_WIDTH - drawn)}  {plan.peak / GIB:.1f} of {limit / GIB:.1f} GiB")
+    for (name, size), colour in zip(parts, _COLOURS, strict=True):
+        console.print(f"  [{colour}]█[/] {name:<18} {size / GIB:6.2f} GiB")

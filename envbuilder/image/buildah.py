@@ -20,6 +20,7 @@ from envbuilder.image.containers_store import StoredContents
 from envbuilder.image.engine import BuildRequest, ImageInfo, Layer, RunRequest
 from envbuilder.image.failures import build_error
 from envbuilder.image.layouts import manifest_of
+from envbuilder.image.ownership import inside, writer
 from envbuilder.image.process import Process, output
 from envbuilder.image.steps import step_title
 from envbuilder.report.progress import Progress
@@ -260,11 +261,15 @@ class BuildahRun:
 def _run_command(request: RunRequest, container: str) -> list[str]:
     gpu = {"NVIDIA_VISIBLE_DEVICES": request.gpu, "NVIDIA_DRIVER_CAPABILITIES": "compute,utility"}
     env = {**request.env, **(gpu if request.gpu is not None else {})}
+    owner = writer(request.writable)
+    user = "" if owner is None else ":".join(map(str, inside(owner)))
     return [
         *("buildah", "run", "--isolation", "oci", "--runtime", "runc" if request.gpu is None else _GPU_RUNTIME),
         *("--network", "host" if request.network else "none"),
         *(part for key, value in env.items() for part in ("--env", f"{key}={value}")),
-        *(part for host, inside in request.mounts.items() for part in ("--volume", f"{host}:{inside}:ro")),
+        *(("--user", user) if user else ()),
+        *(part for host, path in request.mounts.items() for part in ("--volume", f"{host}:{path}:ro")),
+        *(part for host, path in request.writable.items() for part in ("--volume", f"{host}:{path}")),
         *(container, "--", *request.command),
     ]
 

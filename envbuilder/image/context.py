@@ -22,9 +22,11 @@ from envbuilder.stack.manifest import image_manifest_text
 from envbuilder.stack.model import Stack
 
 _PACKAGE = Path(__file__).resolve().parent.parent
-# What runs inside the image: the suite and what it reports with. Nothing else of envbuilder is needed there.
-_KINDS = (".py", ".json", ".toml")
-_IN_THE_IMAGE = ("__init__.py", "errors.py", "report", "smoke")
+# What runs inside the image: the suite, what it reports with, and what verl's workers import in a training run. Nothing
+# else of envbuilder is needed there.
+_KINDS = (".py", ".json", ".toml", ".cu")
+_TRAINING = ("train/__init__.py", "train/external_lib.py", "train/rollout", "train/step")
+_IN_THE_IMAGE = ("__init__.py", "errors.py", "report", "smoke", *_TRAINING)
 
 
 def wheels_context(folder: Path, lock: Lock, files: Mapping[str, Cached]) -> None:

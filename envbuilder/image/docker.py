@@ -25,6 +25,7 @@ from envbuilder.image.docker_stream import SavedContents
 from envbuilder.image.engine import BuildRequest, ImageInfo, Layer, RunRequest
 from envbuilder.image.failures import build_error
 from envbuilder.image.layouts import manifest_of
+from envbuilder.image.ownership import writer
 from envbuilder.image.process import output
 from envbuilder.report.progress import Progress
 
@@ -231,21 +232,27 @@ class DockerRun:
             self._container.remove(force=True)
 
 
-def _create(client: docker.DockerClient, request: RunRequest, owner: str) -> docker.models.containers.Container:
+def _create(client: docker.DockerClient, request: RunRequest, name: str) -> docker.models.containers.Container:
     devices = None
     if request.gpu is not None:
         wanted = {"count": -1} if request.gpu == "all" else {"device_ids": [request.gpu]}
         devices = [docker.types.DeviceRequest(driver="nvidia", capabilities=[["gpu"]], **wanted)]
+    owner = writer(request.writable)
     return client.containers.create(
         request.image,
         list(request.command),
         environment=dict(request.env),
-        volumes={str(host): {"bind": inside, "mode": "ro"} for host, inside in request.mounts.items()},
+        volumes={
+            str(host): {"bind": path, "mode": mode}
+            for mounts, mode in ((request.mounts, "ro"), (request.writable, "rw"))
+            for host, path in mounts.items()
+        },
+        user=None if owner is None else f"{owner[0]}:{owner[1]}",
         network_mode=None if request.network else "none",
         shm_size=request.shm_mib * 2**20,
         device_requests=devices,
         security_opt=["no-new-privileges"],
-        labels={_OWNER: owner},
+        labels={_OWNER: name},
     )
 
 

@@ -66,13 +66,16 @@ class ImageInfo:
 class RunRequest:
     """What to run: ``command`` in ``image``, as the image's user, without network unless asked for.
 
-    ``gpu`` is None, "all", an index or a UUID. ``mounts`` maps a host path to a read-only path in the container.
+    ``gpu`` is None, "all", an index or a UUID. ``mounts`` maps a host path to a read-only path in the container,
+    ``writable`` a host folder to a path that the command may write: it then runs as the folder's owner, or as the
+    image's user where that is root, who is given the folder (``envbuilder.image.ownership``).
     """
 
     image: str
     command: tuple[str, ...]
     gpu: str | None = None
     mounts: Mapping[Path, str] = field(default_factory=dict)
+    writable: Mapping[Path, str] = field(default_factory=dict)
     env: Mapping[str, str] = field(default_factory=dict)
     network: bool = False
     shm_mib: int = 1024

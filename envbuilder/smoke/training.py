@@ -17,7 +17,7 @@ from typing import Any
 from envbuilder.smoke.ray_worker import DEVICE_ENVIRONMENT, SAMPLES_ENVIRONMENT
 from envbuilder.smoke.shapes import Shape, read_questions, write_model, write_prompts
 from envbuilder.smoke.trainer_log import TrainerStep, add_memory, read_step, reserved_peak
-from envbuilder.smoke.verl_overrides import verl_overrides
+from envbuilder.smoke.verl_overrides import RunSizes, run_overrides, verl_overrides
 
 _NOTE = "rollout: "
 
@@ -134,43 +134,11 @@ def _end(process: subprocess.Popen[str], ended: threading.Event) -> None:
 
 
 def overrides(setup: Setup, folder: Path) -> Sequence[str]:
-    """hydra's overrides for verl 0.5.0: what the card needs (``verl_overrides``), and this run's sizes and paths."""
-    # FSDP of the first kind needs a GPU; the second runs on a CPU as well.
-    strategy = "fsdp2" if setup.device == "cpu" else "fsdp"
-    model = setup.model or folder / "model"
-    return [
-        *verl_overrides("float32"),
-        "algorithm.adv_estimator=gae",
-        "algorithm.use_kl_in_reward=True",
-        "algorithm.kl_ctrl.kl_coef=0.001",
-        f"data.train_files={folder}/train.parquet",
-        f"data.val_files={folder}/train.parquet",
-        f"data.train_batch_size={setup.batch}",
-        f"data.max_prompt_length={setup.prompt}",
-        f"data.max_response_length={setup.response}",
-        "data.truncation=left",
-        "data.dataloader_num_workers=0",
-        f"actor_rollout_ref.model.path={model}",
-        f"actor_rollout_ref.model.enable_gradient_checkpointing={setup.checkpointing}",
-        f"actor_rollout_ref.actor.strategy={strategy}",
-        "actor_rollout_ref.actor.optim.lr=1e-6",
-        f"actor_rollout_ref.actor.ppo_mini_batch_size={setup.batch}",
-        f"actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu={setup.batch}",
-        f"actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu={setup.batch}",
-        f"actor_rollout_ref.rollout.log_prob_micro_batch_size_per_gpu={setup.batch}",
-        "actor_rollout_ref.rollout.n=1",
-        f"critic.strategy={strategy}",
-        f"critic.model.path={model}",
-        f"critic.model.enable_gradient_checkpointing={setup.checkpointing}",
-        f"critic.ppo_mini_batch_size={setup.batch}",
-        f"critic.ppo_micro_batch_size_per_gpu={setup.batch}",
-        "trainer.logger=[console]",
-        "trainer.val_before_train=False",
-        "trainer.test_freq=-1",
-        "trainer.save_freq=-1",
-        "trainer.n_gpus_per_node=1",
-        "trainer.nnodes=1",
-        "trainer.total_epochs=100000",
-        f"trainer.total_training_steps={setup.steps}",
-        f"trainer.default_local_dir={folder}/checkpoints",
-    ]
+    """hydra's overrides for verl 0.5.0: what the card needs, and this run's sizes and paths."""
+    model = str(setup.model or folder / "model")
+    data, checkpoints = f"{folder}/train.parquet", f"{folder}/checkpoints"
+    sizes = RunSizes(
+        setup.device, model, data, data, checkpoints, setup.steps, setup.prompt, setup.response, setup.batch,
+        micro_batch=setup.batch, checkpointing=setup.checkpointing,
+    )  # fmt: skip
+    return [*verl_overrides("float32"), *map(str, run_overrides(sizes))]
