@@ -27,7 +27,7 @@ def judge_growth(memory_mib: Sequence[float], device: str) -> Outcome:
     interval = f"{found.slope:+.3f} MiB a step, 95 % within {found.low:+.3f} to {found.high:+.3f}"
     evidence = {
         "slope MiB a step": round(found.slope, 4), "low": round(found.low, 4), "high": round(found.high, 4),
-        "steps": found.count, "warm-up steps left out": found.skipped, "tolerated MiB a step": allowed,
+        "steps judged": found.count, "warm-up steps left out": found.skipped, "tolerated MiB a step": allowed,
     }  # fmt: skip
     if found.low > allowed:
         return failed(
