@@ -79,7 +79,9 @@ assert actor.unpad_input.__module__ == "verl.utils.plain_padding", actor.unpad_i
 import verl.utils.torch_functional as functional
 patched = functional.masked_var
 assert patched(torch.ones(1), torch.ones(1)) == 0
+import verl.workers.fsdp_workers as workers
 import envbuilder.smoke.external_lib
+assert workers.ActorRolloutRefWorker._build_model_optimizer.__wrapped__  # only the hook carries the reference's place
 assert functional.masked_var is patched   # the codemod carries it: the hook leaves it alone
 from flash_attn.bert_padding import pad_input
 print(verl.__file__)

@@ -88,7 +88,9 @@ def test_everything_on_the_card_is_evidence(roles: Roles) -> None:
         "weights_bytes": mib, "optimiser_bytes": 2 * mib, "off_device_bytes": 0, "fsdp_offloads": False, "looks": 5,
     }  # fmt: skip
     assert facts["roles"]["reference"]["optimiser_bytes"] == 0
-    assert "critic 0.0 + 0.0, 5 looks" in next(iter(evidence([facts]).values()))
+    held = "meta holds weights + optimiser states, MiB"
+    told = f"{held}: actor 0.0 + 0.0, reference 0.0, critic 0.0 + 0.0; looked at 5 times"
+    assert evidence([facts]) == {"nothing off the device": told}
 
 
 def test_a_reference_that_lies_elsewhere_is_seen(roles: Roles) -> None:

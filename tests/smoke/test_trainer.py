@@ -123,7 +123,7 @@ def test_main_ppo_trains_on_a_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     context = Context(Options("cpu", trainer=True, steps=12), load_manifest(profile), HostFacts(), lambda event: None)
     outcome = trainer.run(context)
     assert outcome.status is not Status.FAILED, outcome
-    assert any("none off it" in name for name in outcome.evidence)
+    assert "actor 0.4 + 0.8, reference 0.4, critic 0.4 + 0.8" in outcome.evidence["nothing off the device"]
     measured = context.measured["trainer"]
     assert [step["number"] for step in measured["steps"]] == list(range(1, 13))
     assert max(process["operations watched"] for process in measured["guarded"]) > 12 * 3000

@@ -30,10 +30,11 @@ def evidence(placements: Sequence[Mapping[str, Any]]) -> dict[str, str]:
     for role in _ROLES:
         seen = _of(role, placements)
         weights, states = (max(p[name] for p in seen) / 2**20 for name in ("weights_bytes", "optimiser_bytes"))
-        looks = sum(p["looks"] for p in seen)
-        parts.append(f"{role} {weights:.1f} + {states:.1f}, {looks} looks")
-    devices = sorted({p["device"] for p in placements if p["roles"]})
-    return {f"weights + optimiser states on {', '.join(devices)} MiB, none off it": "; ".join(parts)}
+        parts.append(f"{role} {weights:.1f}" + (f" + {states:.1f}" if states else ""))
+    devices = ", ".join(sorted({p["device"] for p in placements if p["roles"]}))
+    looks = min(sum(p["looks"] for p in _of(role, placements)) for role in _ROLES)
+    told = f"{devices} holds weights + optimiser states, MiB: {', '.join(parts)}; looked at {looks} times"
+    return {"nothing off the device": told}
 
 
 def _of(role: str, placements: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
