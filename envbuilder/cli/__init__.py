@@ -26,6 +26,7 @@ COMMANDS = {
     "slim": ("envbuilder.cli.slim", "Blank the device code that the target card can never run."),
     "verify": ("envbuilder.cli.verify", "Prove an image on a card, or on a CPU as far as that goes."),
     "sbom": ("envbuilder.cli.sbom", "Name every package in an image, with digest and licence (CycloneDX, SPDX)."),
+    "sign": ("envbuilder.cli.sign", "Sign an image in a registry, or make the key for it."),
     "deploy": ("envbuilder.cli.deploy", "Write a job for Slurm, Kubernetes or Compose that proves, then trains."),
     "lint": ("envbuilder.cli.lint", "Find faults in Dockerfiles, requirements, environments, scripts and locks."),
     "explain": ("envbuilder.cli.explain", "Name the cause and the cure of what a log shows."),

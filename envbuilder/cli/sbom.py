@@ -16,8 +16,17 @@ if TYPE_CHECKING:
 @click.option("--format", "form", type=click.Choice(["cyclonedx", "spdx"]), default="cyclonedx", show_default=True)
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), help="Write the document to this file.")
 @click.option("--check", "checking", is_flag=True, help="Hold the document against the image's package databases.")
-@click.option("--json", "as_json", is_flag=True, help="Print the report of --check as JSON.")
-def command(target: str, form: str, out: Path | None, checking: bool, as_json: bool) -> int:
+@click.option(
+    "--vulnerabilities",
+    "databases",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    help="Tell what a database in the OSV format (a zip or JSON file) knows of the packages. Repeatable.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print the report of --check or --vulnerabilities as JSON.")
+def command(
+    target: str, form: str, out: Path | None, checking: bool, databases: tuple[Path, ...], as_json: bool
+) -> int:
     """What is inside an image, as a software bill of materials: CycloneDX 1.6 or SPDX 2.3.
 
     Read from the image's own databases (dpkg, Python's METADATA and RECORD, conda) and from its lock, which gives the
@@ -25,16 +34,19 @@ def command(target: str, form: str, out: Path | None, checking: bool, as_json: b
     the same document.
 
     Exit code of --check 0: every package that owns a file is named and locked; 1: one is not; 3: a part of the image
-    could not be read.
+    could not be read. Of --vulnerabilities 0: none is known; 1: one is; 3: some packages could not be looked up.
 
     \b
     Example:
       envbuilder sbom p40-debian > p40-debian.cdx.json
       envbuilder sbom p40-debian --format spdx --out p40-debian.spdx.json
       envbuilder sbom image.tar --check
+      envbuilder sbom p40-debian --vulnerabilities PyPI.zip --vulnerabilities Debian.zip
     """
-    if as_json and not checking:
-        raise click.UsageError("--json is for --check; the document itself is JSON already.")
+    if checking and databases:
+        raise click.UsageError("--check and --vulnerabilities are two questions: ask one at a time.")
+    if as_json and not (checking or databases):
+        raise click.UsageError("--json is for --check and --vulnerabilities; the document itself is JSON already.")
     from envbuilder.cli.progress import TerminalProgress
     from envbuilder.files import write_text
     from envbuilder.publish.sbom.cyclonedx import cyclonedx_text
@@ -43,17 +55,25 @@ def command(target: str, form: str, out: Path | None, checking: bool, as_json: b
 
     with TerminalProgress() as progress:
         contents = contents_of(_image_of(target), progress)
-        progress.stage(f"write it as {form}")
-        document = (spdx_text if form == "spdx" else cyclonedx_text)(contents)
-    if out:
-        write_text(out, document)
-    if not checking:
-        if not out:
-            click.echo(document, nl=False)
-        return 0
-    from envbuilder.publish.sbom.checking import check
+        document = ""
+        if out or not databases:
+            progress.stage(f"write it as {form}")
+            document = (spdx_text if form == "spdx" else cyclonedx_text)(contents)
+        if out:
+            write_text(out, document)
+        if databases:
+            from envbuilder.publish.vulnerabilities.reporting import known_vulnerabilities
 
-    return _present(check(contents, document, target), as_json)
+            report = known_vulnerabilities(contents, databases, target, progress)
+    if databases:
+        return _present(report, as_json)
+    if checking:
+        from envbuilder.publish.sbom.checking import check
+
+        return _present(check(contents, document, target), as_json)
+    if not out:
+        click.echo(document, nl=False)
+    return 0
 
 
 def _image_of(target: str) -> str:

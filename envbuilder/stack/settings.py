@@ -6,7 +6,9 @@ business and Debian's mirror apt's; what stands here goes before theirs.
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Literal
 
 import platformdirs
 from pydantic import Field
@@ -35,17 +37,47 @@ class MirrorSettings(Strict):
     replace: dict[str, tuple[str, ...]] = Field(default_factory=dict)
 
 
+class Identity(Strict):
+    """Who signs without a key of his own: an address or the URI of a workflow, and who vouches for it."""
+
+    identity: str
+    issuer: Url
+
+
+class ImagePolicy(Strict):
+    """What is asked of the images whose ``host/repository`` matches a pattern such as ``registry.example.org/team/*``.
+
+    Images out of a file are called ``archive``. ``keys`` are files of public keys, relative to the settings file.
+    """
+
+    match: str
+    require: Literal["signed", "nothing"]
+    keys: tuple[str, ...] = ()
+    identities: tuple[Identity, ...] = ()
+
+
+class PolicySettings(Strict):
+    """Which images may come onto this host; the first pattern that matches counts."""
+
+    images: tuple[ImagePolicy, ...] = ()
+
+
 class Settings(Strict):
     """The content of ``envbuilder.toml``."""
 
     debian: DebianSettings = DebianSettings()
     mirrors: MirrorSettings = MirrorSettings()
+    policy: PolicySettings = PolicySettings()
 
 
 def load_settings() -> Settings:
     """The settings of the project, else the user's, else none. Raises InputError for a wrong file."""
+    return next((settings for _, settings in settings_files()), Settings())
+
+
+def settings_files() -> Iterator[tuple[Path, Settings]]:
+    """The project's settings, then the user's, as far as there are any. Raises InputError for a wrong file."""
     for folder in (data.project_root(), platformdirs.user_config_path("envbuilder")):
         path = folder / "envbuilder.toml"
         if path.is_file():
-            return load_model(Settings, path)
-    return Settings()
+            yield path, load_model(Settings, path)

@@ -36,15 +36,16 @@ class _Said:
     time: int = 0
 
 
-def contents_of(target: str, progress: Progress, lock: Lock | None = None) -> Contents:
+def contents_of(target: str, progress: Progress, lock: Lock | None = None, engine: str = "") -> Contents:
     """What is in the image ``target``: an image of a local store, an archive, an OCI layout.
 
-    ``lock`` is the image's; without it, that of the stack the image names, if it is at hand and the same one. Raises
+    ``lock`` is the image's; without it, that of the stack the image names, if it is at hand and the same one.
+    ``engine`` is the one whose store is meant, empty for any. Raises
     InputError when there is no such image or it is damaged.
     """
     progress.stage(f"read the package databases of {target}")
     reading = Reading()
-    digest = read_contents(target, reading, progress)
+    digest = read_contents(target, reading, progress, engine)
     said = _said(reading)
     lock = lock or _lock_of(said)
     locked = Locked(lock)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from envbuilder.lock.model import CondaArtifact, DebArtifact, GitArtifact, Lock, PythonArtifact
+from envbuilder.lock.model import BaseImage, CondaArtifact, DebArtifact, GitArtifact, Lock, PythonArtifact
 from envbuilder.publish.sbom.model import Component, Kind
 from envbuilder.publish.sbom.purl import purl
 
@@ -38,7 +38,7 @@ class Locked:
             return replace(
                 component,
                 kind=Kind.SOURCE,
-                purl=_source_purl(git),
+                purl=source_purl(git),
                 properties={**component.properties, **built},
             )
         artifact = self._find(component)
@@ -66,13 +66,11 @@ class Locked:
             if image.target == "installer":
                 continue
             repository, _, tag = image.reference.partition(":")
-            name = repository.rpartition("/")[2]
-            url = repository if "." in repository.partition("/")[0] else f"docker.io/{repository}"
             yield Component(
                 Kind.IMAGE,
                 repository,
                 tag,
-                purl("oci", name, image.digest, repository_url=url, tag=tag),
+                base_image_purl(image),
                 sha256=image.digest.removeprefix("sha256:"),
                 properties={"target": image.target},
             )
@@ -93,7 +91,15 @@ def _version(text: str) -> str:
     return str(canonicalize_version(text))
 
 
-def _source_purl(git: GitArtifact) -> str:
+def base_image_purl(image: BaseImage) -> str:
+    """The package URL of an image out of a registry, by digest."""
+    repository, _, tag = image.reference.partition(":")
+    url = repository if "." in repository.partition("/")[0] else f"docker.io/{repository}"
+    return purl("oci", repository.rpartition("/")[2], image.digest, repository_url=url, tag=tag)
+
+
+def source_purl(git: GitArtifact) -> str:
+    """The package URL of a source tree at its commit."""
     host, _, path = git.repository.partition("://")[2].partition("/")
     namespace, _, name = path.removesuffix(".git").rpartition("/")
     if host == "github.com":

@@ -104,17 +104,18 @@ class Reading:
         return self.texts.get(path, "")
 
 
-def read_contents(target: str, reading: Reading, progress: Progress) -> str:
+def read_contents(target: str, reading: Reading, progress: Progress, engine: str = "") -> str:
     """Give the image ``target`` (an archive, an OCI layout, the name of an image in a local store) to ``reading``.
 
-    The digest of its configuration comes back. Raises InputError when there is no such image or it is damaged.
+    ``engine`` is the one whose store is meant, empty for any. The digest of the configuration comes back. Raises
+    InputError when there is no such image or it is damaged.
     """
     path = Path(target)
     if path.is_dir() and is_layout(path):
         return read_layout(path, reading, progress)
     if path.is_file() and is_archive(path):
         return read_archive(path, reading, progress)
-    digest = None if path.is_file() else read_image(target, reading, progress)
+    digest = None if path.is_file() else read_image(target, reading, progress, engine)
     if digest is None:
         raise InputError(
             "there is no such image" if not path.is_file() else "this file is no image archive",

@@ -1,0 +1,85 @@
+"""Documents that go with an image: artifacts in its repository, or beside it in a layout, that refer to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from envbuilder.publish.layout import EMPTY, MANIFEST, Descriptor, Layout, canonical, describe, read_manifest
+from envbuilder.publish.remote import Remote
+from envbuilder.report.progress import Progress
+
+_EMPTY_BODY = b"{}"
+# Far more documents than an image has: a repository that lists more does so to keep its readers busy.
+_MOST = 64
+
+
+@dataclass(frozen=True)
+class Document:
+    """What is said of an image: the bytes, their media type, and the type of the artifact that carries them."""
+
+    body: bytes
+    media_type: str
+    artifact_type: str
+    annotations: Mapping[str, str] = field(default_factory=dict)
+
+    def manifest(self, subject: Descriptor) -> bytes:
+        """The manifest of the artifact, an OCI 1.1 image manifest whose ``subject`` is the image."""
+        parts = {
+            "schemaVersion": 2,
+            "mediaType": MANIFEST,
+            "artifactType": self.artifact_type,
+            "config": describe(_EMPTY_BODY, EMPTY).to_dict(),
+            "layers": [describe(self.body, self.media_type).to_dict()],
+            "subject": Descriptor(subject.media_type, subject.digest, subject.size).to_dict(),
+        }
+        return canonical({**parts, **({"annotations": dict(self.annotations)} if self.annotations else {})})
+
+
+def attach(remote: Remote, document: Document, subject: Descriptor, progress: Progress) -> str:
+    """Store ``document`` in the image's repository; the digest of its manifest. The same one twice is stored once."""
+    remote.upload(_EMPTY_BODY, describe(_EMPTY_BODY, EMPTY), progress)
+    remote.upload(document.body, describe(document.body, document.media_type), progress)
+    return remote.attach(document.manifest(subject), subject)
+
+
+def attached(remote: Remote, digest: str, artifact_types: tuple[str, ...], limit: int) -> Iterator[bytes]:
+    """The documents of these types that refer to the image ``digest``; those above ``limit`` bytes are passed over.
+
+    Raises IntegrityError when the registry's bytes are not those of their digests.
+    """
+    listed = [entry for entry in remote.referrers(digest) if entry.artifact_type in artifact_types]
+    for entry in listed[:_MOST]:
+        body, _ = remote.manifest(entry.digest)
+        layer = _document_of(body, digest)
+        if layer is not None and layer.size <= limit:
+            yield remote.read(layer)
+
+
+def attach_beside(layout: Layout, document: Document, subject: Descriptor) -> Descriptor:
+    """Store ``document`` beside the image in a layout, listed in its index; the descriptor of its manifest."""
+    layout.add(_EMPTY_BODY, EMPTY)
+    layout.add(document.body, document.media_type)
+    entry = layout.add(document.manifest(subject), MANIFEST, artifact_type=document.artifact_type)
+    layout.tag(entry, "")
+    return entry
+
+
+def attached_beside(layout: Layout, digest: str, artifact_types: tuple[str, ...], limit: int) -> Iterator[bytes]:
+    """Like ``attached``, out of a layout."""
+    listed = [entry for entry in layout.index() if entry.artifact_type in artifact_types]
+    for entry in listed[:_MOST]:
+        layer = _document_of(layout.path(entry.digest).read_bytes(), digest)
+        if layer is not None and layer.size <= limit and layout.path(layer.digest).is_file():
+            yield layout.path(layer.digest).read_bytes()
+
+
+def _document_of(manifest: bytes, digest: str) -> Descriptor | None:
+    """The document of an artifact, None where it refers to another image or carries more than one."""
+    parts = read_manifest(manifest)
+    subject, layers = parts.get("subject"), parts.get("layers")
+    if not isinstance(subject, dict) or subject.get("digest") != digest:
+        return None
+    if not isinstance(layers, list) or len(layers) != 1 or not isinstance(layers[0], dict):
+        return None
+    return Descriptor.from_dict(layers[0])
