@@ -54,6 +54,7 @@ bench: $(VENV)/.ready
 	$(BIN)/python -m benchmarks.bench_lock
 	$(BIN)/python -m benchmarks.bench_audit
 	$(BIN)/python -m benchmarks.bench_explain
+	$(BIN)/python -m benchmarks.bench_data
 
 # A million inputs for everything that reads bytes of strangers (RUNS changes it); a find is written to build/fuzz.
 RUNS ?= 1000000

@@ -17,7 +17,9 @@ from envbuilder.train.rows import BrokenRow, find_splits, read_rows
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_BATCH = 1024
+_BATCH = 1024  # rows mapped and measured at a time
+# A row group: large, because a Parquet writer remembers each of them until the end; bounded, because it is held whole.
+_GROUP_ROWS, _GROUP_BYTES = 1 << 16, 1 << 25
 SHOWN = 5  # broken rows shown whole; the rest is counted
 
 
@@ -82,10 +84,16 @@ def _convert_split(
     schema = _schema(mapping)
     try:
         with pq.ParquetWriter(partial, schema, compression="zstd") as writer:
+            group: list[pa.RecordBatch] = []
             for batch in _batched(_mapped(files, name, mapping, options, result, progress)):
                 kept = _measure(batch, options, tokenizer, statistics, result)
-                writer.write_table(pa.Table.from_pylist(kept, schema=schema))
+                group.append(pa.RecordBatch.from_pylist(kept, schema=schema))
                 result.rows += len(kept)
+                if sum(b.num_rows for b in group) >= _GROUP_ROWS or sum(b.nbytes for b in group) >= _GROUP_BYTES:
+                    writer.write_table(pa.Table.from_batches(group))
+                    group.clear()
+            if group:
+                writer.write_table(pa.Table.from_batches(group))
         if result.rows == 0:
             raise InputError(f"split {name!r} gives no rows", place=Place(str(files[0])), cure=_why_empty(result))
         partial.replace(target)
@@ -119,9 +127,13 @@ def _mapped(
     index = 0
     total = sum(f.stat().st_size for f in files)
     done = 0
+
+    def told(read: int) -> None:
+        progress.advance(done + read, total)
+
     for file in files:
         progress.item(file.name)
-        for row in read_rows(file):
+        for row in read_rows(file, told):
             broken = row if isinstance(row, BrokenRow) else None
             if not isinstance(row, BrokenRow):
                 try:

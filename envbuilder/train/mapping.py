@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import cached_property
+from functools import cached_property, lru_cache
 from importlib.resources import files
 from pathlib import Path
 from string import Template
@@ -102,6 +102,7 @@ def _fill(template: str, texts: Mapping[str, Any]) -> str:
     return Template(template).substitute(texts)
 
 
+@lru_cache(maxsize=16)
 def _names(template: str) -> list[str]:
     # Template.get_identifiers() is Python 3.11.
     matches = Template.pattern.finditer(template)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from envbuilder.errors import InputError, Place
 
 # One line of JSONL beyond this is a broken file, not a row.
 MAX_LINE_BYTES = 64 * 1024 * 1024
+_BATCH = 1024  # rows
 _SHARD = re.compile(r"-\d{5}-of-\d{5}$")
 
 
@@ -66,19 +67,24 @@ def _split_name(path: Path) -> str:
     return _SHARD.sub("", path.name.removesuffix(path.suffix))
 
 
-def read_rows(path: Path) -> Iterator[Row | BrokenRow]:
-    """The rows of one file, one at a time. Raises InputError when the file as a whole is not what its name says."""
+def read_rows(path: Path, told: Callable[[int], None] = lambda _: None) -> Iterator[Row | BrokenRow]:
+    """The rows of one file, one at a time. Raises InputError when the file as a whole is not what its name says.
+
+    ``told`` hears every thousand rows or so how many bytes of the file are read.
+    """
     if path.suffix in (".jsonl", ".json"):
-        yield from _jsonl(path)
+        yield from _jsonl(path, told)
     else:
-        yield from _columnar(path)
+        yield from _columnar(path, told)
 
 
-def _jsonl(path: Path) -> Iterator[Row | BrokenRow]:
+def _jsonl(path: Path, told: Callable[[int], None]) -> Iterator[Row | BrokenRow]:
     with path.open("rb") as stream:
         number = 0
         while line := stream.readline(MAX_LINE_BYTES + 1):
             number += 1
+            if number % _BATCH == 0:
+                told(stream.tell())
             place = Place(str(path), number)
             if len(line) > MAX_LINE_BYTES:
                 raise InputError(f"the line is longer than {MAX_LINE_BYTES >> 20} MiB", place=place)
@@ -101,7 +107,7 @@ def _jsonl(path: Path) -> Iterator[Row | BrokenRow]:
                 yield BrokenRow(place, f"a {type(data).__name__}, not an object")
 
 
-def _columnar(path: Path) -> Iterator[Row]:
+def _columnar(path: Path, told: Callable[[int], None]) -> Iterator[Row]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -109,13 +115,16 @@ def _columnar(path: Path) -> Iterator[Row]:
     try:
         if path.suffix == ".parquet":
             with pq.ParquetFile(path) as file:
-                for batch in file.iter_batches(batch_size=1024):
+                size, rows = path.stat().st_size, max(1, file.metadata.num_rows)
+                for batch in file.iter_batches(batch_size=_BATCH):
+                    told(size * number // rows)
                     for data in batch.to_pylist():
                         number += 1
                         yield Row(Place(str(path), number), data)
         else:
             with pa.memory_map(str(path)) as source, pa.ipc.open_stream(source) as stream:
                 for batch in stream:
+                    told(source.tell())
                     for data in batch.to_pylist():
                         number += 1
                         yield Row(Place(str(path), number), data)

@@ -16,7 +16,7 @@ from envbuilder.smoke.loop import PHASES
 from envbuilder.smoke.manifest import load_manifest
 from envbuilder.smoke.shapes import TOY
 from envbuilder.smoke.trainer_log import TrainerStep, add_memory, read_step
-from envbuilder.smoke.training import Setup, Training, overrides
+from envbuilder.smoke.training import Setup, Training, _run, overrides
 from tests.smoke.manifests import write_manifest
 
 LINE = "(TaskRunner pid=1) step:7 - " + " - ".join(
@@ -67,6 +67,20 @@ def test_a_step_that_has_just_ended_is_read_from_the_end_of_the_samples(
     step = steps(2)[1]  # from 103.03 to 106.06
     add_memory([step], tmp_path, recent=True)
     assert (step.memory_bytes, step.peak_bytes) == (131, 160)
+
+
+def test_a_run_is_ended_some_time_after_its_first_step_with_the_steps_it_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stand-in for the launcher prints a step every 0.2 s without end."""
+    launcher = tmp_path / "launcher"
+    launcher.write_text(f'#!/bin/sh\necho "rollout: a note"\nwhile true; do echo "{LINE}"; sleep 0.2; done\n')
+    launcher.chmod(0o755)
+    monkeypatch.setattr("envbuilder.smoke.training.sys.executable", str(launcher))
+    result = _run(Setup(TOY, "cpu", 1000, limit_s=0.7), tmp_path, lambda step: None)
+    assert result.code == 0
+    assert 1 < len(result.steps) < 20
+    assert result.notes == ["rollout: a note"]
 
 
 SETUP = Setup(TOY, "cpu", 12)

@@ -53,6 +53,25 @@ def test_gsm8k_becomes_what_verl_reads(tmp_path: Path) -> None:
     assert first["extra_info"]["split"] == "test"
 
 
+def test_a_large_file_is_told_of_as_it_is_read_and_has_few_row_groups(tmp_path: Path) -> None:
+    class Heard(Silent):
+        done: list[int] = []  # noqa: RUF012  # one listener lives as long as the test
+
+        def advance(self, done: int, total: int | None = None) -> None:
+            assert total is not None
+            assert done <= total
+            self.done.append(done)
+
+    source = tmp_path / "train.jsonl"
+    source.write_text("".join(json.dumps(ROWS[i % len(ROWS)]) + "\n" for i in range(5000)))
+    [result] = convert(source, tmp_path / "out", load_mapping("gsm8k"), Options(), None, Heard())
+    assert result.rows == pq.read_table(tmp_path / "out" / "train.parquet").num_rows == 5000
+    assert len(Heard.done) >= 4
+    assert Heard.done == sorted(Heard.done)
+    assert Heard.done[-1] == source.stat().st_size
+    assert pq.ParquetFile(tmp_path / "out" / "train.parquet").num_row_groups == 1
+
+
 def layouts(root: Path) -> list[Path]:
     """The same rows in every layout that is read."""
     table = pa.Table.from_pylist(ROWS)
