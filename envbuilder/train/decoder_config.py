@@ -68,7 +68,7 @@ def read_decoder_config(folder: Path) -> DecoderConfig:
                 f"nothing is known of the memory of a {kind!r} model", place=place, cure=f"Known: {', '.join(_KNOWN)}."
             )
         heads = int(raw["num_attention_heads"])
-        return DecoderConfig(
+        config = DecoderConfig(
             hidden=int(raw["hidden_size"]),
             intermediate=int(raw["intermediate_size"]),
             layers=int(raw["num_hidden_layers"]),
@@ -79,6 +79,10 @@ def read_decoder_config(folder: Path) -> DecoderConfig:
             tied=bool(raw.get("tie_word_embeddings", False)),
             qkv_bias=kind == "qwen2",
         )
+        sizes = (config.hidden, config.intermediate, config.layers, heads, config.kv_heads, config.vocabulary)
+        if min(*sizes, config.head_dim) < 1:
+            raise ValueError("a size in it is not above zero")
+        return config
     except FileNotFoundError:
         raise InputError("there is no config.json", place=place, cure="Give the model's folder.") from None
     except KeyError as error:

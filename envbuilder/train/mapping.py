@@ -53,6 +53,16 @@ class DataMapping(Strict):
     source: str = ""
     ground_truth: GroundTruth
 
+    @field_validator("prompt", "system")
+    @classmethod
+    def _template(cls, template: str) -> str:
+        # Template.is_valid() is Python 3.11.
+        for match in Template.pattern.finditer(template):
+            if match.group("invalid") is not None:
+                rest = template[match.start() : match.start() + 12]
+                raise ValueError(f"{rest!r} is no ${{field}}; a dollar sign is written $$")
+        return template
+
     @cached_property
     def _pattern(self) -> re.Pattern[str] | None:
         return re.compile(self.ground_truth.pattern) if self.ground_truth.pattern else None

@@ -94,17 +94,23 @@ def _jsonl(path: Path, told: Callable[[int], None]) -> Iterator[Row | BrokenRow]
                 data = json.loads(line)
             except (ValueError, RecursionError) as error:
                 if number == 1 and line.lstrip()[:1] == b"[":
-                    raise InputError(
-                        "this is one JSON array, not one object a line",
-                        place=place,
-                        cure="Write one object a line (JSONL): jq -c '.[]' does it.",
-                    ) from None
+                    raise _one_array(place) from None
                 yield BrokenRow(place, f"not JSON: {error}")
                 continue
+            if number == 1 and isinstance(data, list):
+                raise _one_array(place)
             if isinstance(data, dict):
                 yield Row(place, data)
             else:
                 yield BrokenRow(place, f"a {type(data).__name__}, not an object")
+
+
+def _one_array(place: Place) -> InputError:
+    return InputError(
+        "this is one JSON array, not one object a line",
+        place=place,
+        cure="Write one object a line (JSONL): jq -c '.[]' does it.",
+    )
 
 
 def _columnar(path: Path, told: Callable[[int], None]) -> Iterator[Row]:

@@ -72,6 +72,21 @@ def test_a_large_file_is_told_of_as_it_is_read_and_has_few_row_groups(tmp_path: 
     assert pq.ParquetFile(tmp_path / "out" / "train.parquet").num_row_groups == 1
 
 
+@pytest.mark.parametrize("template", ["${question", "it costs $5", "$ {question}"])
+def test_a_dollar_sign_that_names_no_field_is_refused_in_the_mapping(template: str, tmp_path: Path) -> None:
+    mapping = tmp_path / "m.toml"
+    text = f'schema = 1\ndata_source = "x"\nprompt = "{template}"\n[ground_truth]\nfield = "answer"\n'
+    mapping.write_text(text)
+    with pytest.raises(InputError, match=r"written \$\$"):
+        load_mapping(str(mapping))
+
+
+def test_an_array_on_one_line_is_named_as_such(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text(json.dumps(ROWS))
+    with pytest.raises(InputError, match="one JSON array"):
+        list(read_rows(tmp_path / "a.jsonl"))
+
+
 def layouts(root: Path) -> list[Path]:
     """The same rows in every layout that is read."""
     table = pa.Table.from_pylist(ROWS)

@@ -81,6 +81,27 @@ def test_the_floor_of_a_p40_is_below_the_published_steps() -> None:
     assert 1.5 < sum(make_plan(QWEN, Setting(), P40).seconds.values()) < 8.26
 
 
+def test_a_size_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = json.loads((folder_of_qwen(tmp_path) / "config.json").read_text())
+    (tmp_path / "config.json").write_text(json.dumps(config | {"hidden_size": -896}))
+    assert run(["plan", "--model", str(tmp_path)]) == 2
+    assert "not above zero" in capsys.readouterr().err
+
+
+def test_lora_and_offload_lower_the_peak_and_are_named_an_estimate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = folder_of_qwen(tmp_path)
+    before = make_plan(QWEN, Setting(), P40).peak
+    for more in (["--lora", "16"], ["--offload", "optimiser"], ["--offload", "reference"]):
+        assert run(["plan", "--model", str(folder), *more, "--json"]) == 0
+        data = json.loads(capsys.readouterr().out)
+        assert data["peak_bytes"] < before
+        assert data["measured"] is False
+    assert run(["plan", "--model", str(folder), "--lora", "16"]) == 0
+    assert "an estimate, not measured" in capsys.readouterr().out
+
+
 def test_an_architecture_not_known_is_not_guessed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "config.json").write_text('{"model_type": "mamba"}')
     assert run(["plan", "--model", str(tmp_path)]) == 3
