@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import re
 import sys
 import tempfile
 import time
@@ -25,6 +26,7 @@ from envbuilder.smoke.shapes import SHAPES, read_questions, write_model
 
 _STOCK = training.overrides
 _LIBRARY = "envbuilder.train.external_lib"
+_FLAG = re.compile(r"checkpointing|unguarded|micro[1-9]\d*")
 _DEFAULT = (
     "ours:256:256:1:12",
     "stock:256:256:1:4",
@@ -35,7 +37,10 @@ _DEFAULT = (
 
 @dataclass(frozen=True)
 class Run:
-    """One run of --runs: ``KIND:PROMPT:RESPONSE:BATCH:STEPS[:checkpointing][:unguarded]``, KIND stock or ours."""
+    """One run of --runs: ``KIND:PROMPT:RESPONSE:BATCH:STEPS[:FLAG...]``, KIND stock or ours.
+
+    Flags: ``checkpointing``, ``unguarded``, ``microN`` for N sequences of one forward.
+    """
 
     text: str
     ours: bool
@@ -54,14 +59,19 @@ class Run:
             prompt, response, batch, steps = map(int, rest[:4])
         except ValueError:
             kind = ""
-        if kind not in ("stock", "ours") or not set(flags) <= {"checkpointing", "unguarded"}:
+        if kind not in ("stock", "ours") or not all(map(_FLAG.fullmatch, flags)):
             raise argparse.ArgumentTypeError(f"{text!r} is not KIND:PROMPT:RESPONSE:BATCH:STEPS[:FLAG...]")
         return Run(text, kind == "ours", prompt, response, batch, steps, flags)
 
     @property
     def setting(self) -> tuple[Any, ...]:
-        """What two runs must share to be compared."""
-        return self.prompt, self.response, self.batch, self.flags
+        """What two runs must share to be compared; how each fits into memory is its own business."""
+        return self.prompt, self.response, self.batch, "unguarded" in self.flags
+
+    @property
+    def micro(self) -> int:
+        """Sequences of one forward; 0 for all."""
+        return next((int(flag[5:]) for flag in self.flags if flag.startswith("micro")), 0)
 
 
 def _ours(setup: training.Setup, folder: Path) -> list[str]:
@@ -179,6 +189,7 @@ def main() -> int:
                 guarded="unguarded" not in run.flags,
                 model=model,
                 limit_s=args.limit,
+                micro=run.micro,
             )
             done[run.text] = train(run, setup, journal)
             journal.write(done[run.text])

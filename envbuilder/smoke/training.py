@@ -26,6 +26,7 @@ _NOTE = "rollout: "
 class Setup:
     """What to train: a model of ``shape`` with random weights on ``questions`` (GSM8K as JSON lines) or ours.
 
+    ``batch`` is in sequences a step, ``micro`` in sequences of one forward; 0 means the whole batch.
     ``model`` is a folder with such a model; without it one is written for the run. ``limit_s``: seconds after
     the first step when the run is ended with the steps it has; 0 lets it go on.
     """
@@ -42,6 +43,7 @@ class Setup:
     guarded: bool = True
     model: Path | None = None
     limit_s: float = 0.0
+    micro: int = 0
 
 
 @dataclass
@@ -139,6 +141,6 @@ def overrides(setup: Setup, folder: Path) -> Sequence[str]:
     data, checkpoints = f"{folder}/train.parquet", f"{folder}/checkpoints"
     sizes = RunSizes(
         setup.device, model, data, data, checkpoints, setup.steps, setup.prompt, setup.response, setup.batch,
-        micro_batch=setup.batch, checkpointing=setup.checkpointing,
+        micro_batch=setup.micro or setup.batch, checkpointing=setup.checkpointing,
     )  # fmt: skip
     return [*verl_overrides("float32"), *map(str, run_overrides(sizes))]
