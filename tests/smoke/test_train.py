@@ -24,7 +24,7 @@ SIZES = Sizes(micro_batch=4, checkpointing=False, steps=934, epochs=2)
 RUNS = [
     WANTED,
     replace(WANTED, gpu=None),
-    replace(WANTED, offload=True, reward=Path("mine.py"), reward_name="mine"),
+    replace(WANTED, offload=("optimiser", "reference"), reward=Path("mine.py"), reward_name="mine"),
 ]
 
 
