@@ -9,7 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from envbuilder.image.proving import Wanted
     from envbuilder.report.model import Report
+    from envbuilder.smoke.facts import HostFacts
 
 
 @click.group(name="verify", invoke_without_command=True)
@@ -146,10 +150,8 @@ def _run_on_cluster(given: dict[str, Any]) -> Report:
 
 
 def _run(given: dict[str, Any]) -> Report:
-    from envbuilder.cli.progress import TerminalProgress
     from envbuilder.image.choose import choose_engine
-    from envbuilder.image.probing import manifest_of
-    from envbuilder.image.proving import Wanted, prove
+    from envbuilder.image.proving import Wanted
 
     on_gpu = given["device"] == "cuda"
     if not on_gpu and given["gpu"] is not None:
@@ -168,9 +170,29 @@ def _run(given: dict[str, Any]) -> Report:
         reference, indices[0] if on_gpu else None, given["only"], given["skip"], given["trainer"], given["soak"],
         given["steps"] or 0,
     )  # fmt: skip
+    return _prove(wanted, engine, name, facts)
+
+
+def prove_cards(engine: Any, image: str, gpu: str) -> Iterator[Report]:
+    """Prove ``image`` on the cards that ``gpu`` names, "all" or indices, one after the other; their reports."""
+    from envbuilder.image.proving import Wanted
+    from envbuilder.smoke.nvml import collect
+
+    facts = collect()
+    # A host without a card is told so by the report of its first.
+    indices = [card.index for card in facts.cards or ()] or [0] if gpu == "all" else _indices(gpu)
+    for index in indices:
+        yield _prove(Wanted(image, index), engine, _stack_of(engine, image), facts)
+
+
+def _prove(wanted: Wanted, engine: Any, stack: str, facts: HostFacts | None) -> Report:
+    from envbuilder.cli.progress import TerminalProgress
+    from envbuilder.image.probing import manifest_of
+    from envbuilder.image.proving import prove
+
     with TerminalProgress() as progress:
-        progress.stage(f"verify {reference} on {'GPU ' + str(indices[0]) if on_gpu else 'the CPU'}")
-        return prove(wanted, engine, manifest_of(name), progress, facts)
+        progress.stage(f"verify {wanted.image} on {'the CPU' if wanted.gpu is None else f'GPU {wanted.gpu}'}")
+        return prove(wanted, engine, manifest_of(stack), progress, facts)
 
 
 def _image(engine: Any, stack: str | None, image: str | None) -> tuple[str, str]:

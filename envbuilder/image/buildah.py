@@ -6,7 +6,7 @@ import contextlib
 import json
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from datetime import datetime, timezone
@@ -20,6 +20,7 @@ from envbuilder.image.containers_store import StoredContents
 from envbuilder.image.engine import BuildRequest, ImageInfo, Layer, RunRequest
 from envbuilder.image.failures import build_error
 from envbuilder.image.layouts import manifest_of
+from envbuilder.image.load_faults import load_error, other_image
 from envbuilder.image.ownership import inside, writer
 from envbuilder.image.process import Process, output
 from envbuilder.image.steps import step_title
@@ -170,6 +171,32 @@ class Buildah:
     def remove(self, reference: str) -> None:
         """See Engine."""
         output(["buildah", "rmi", reference])
+
+    def load(self, source: Path, ids: Collection[str], name: str, progress: Progress) -> ImageInfo:
+        """Pull it out of the folder or file; the id is that of the configuration."""
+        self.sweep()
+        with scratch.scratch() as folder:
+            where = f"docker-archive:{source}" if source.is_file() else f"oci:{source}"
+            process = Process(["buildah", "pull", where], env={"TMPDIR": str(folder)})
+            try:
+                for line in process:
+                    progress.log(line)
+                code = process.wait()
+            finally:
+                process.stop()
+        if code != 0:
+            raise load_error(self.name, process.errors(), self.storage())
+        image = next((found for found in map(self.image, ids) if found), None)
+        if image is not None:
+            output(["buildah", "tag", image.id.removeprefix("sha256:"), name])
+        # buildah names what it takes from a folder after the folder; an image without another name goes with it.
+        for row in json.loads(output(["buildah", "images", "--all", "--json"]).stdout or "null") or []:
+            for given in row.get("names") or ():
+                if str(source) in given or (image is None and given == name):
+                    output(["buildah", "rmi", given])
+        if image is None:
+            raise other_image(self.name, ids)
+        return replace(image, reference=name)
 
     def sweep(self) -> None:
         """Remove containers, mounts and folders of builds and runs whose process was killed."""

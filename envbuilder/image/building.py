@@ -30,7 +30,7 @@ from envbuilder.image.context import (
     wheels_context,
 )
 from envbuilder.image.engine import BuildRequest, Engine, ImageInfo
-from envbuilder.image.names import image_tag
+from envbuilder.image.names import TARGET_LABEL, image_tag
 from envbuilder.image.rootfs import rootfs
 from envbuilder.image.scratch import scratch
 from envbuilder.image.slimming import SLIM_LABEL, slim_digest, slim_source
@@ -48,7 +48,6 @@ TARGETS = ("runtime", "devel")
 _UNPACKED = 4
 # What the image was made of: Dockerfile, own files, installer. An image that bears the same is not built again.
 INPUTS_LABEL = "io.envbuilder.inputs"
-TARGET_LABEL = "io.envbuilder.target"
 
 
 @dataclass(frozen=True)

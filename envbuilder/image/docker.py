@@ -6,7 +6,7 @@ import contextlib
 import json
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -20,11 +20,13 @@ import requests
 
 from envbuilder.errors import BuildError, HostError
 from envbuilder.image import scratch
+from envbuilder.image.archives import packed_members, size_of, tar_of, unpacked_file, unpacked_members
 from envbuilder.image.buildkit_progress import BuildKitProgress
 from envbuilder.image.docker_stream import SavedContents
 from envbuilder.image.engine import BuildRequest, ImageInfo, Layer, RunRequest
 from envbuilder.image.failures import build_error
 from envbuilder.image.layouts import manifest_of
+from envbuilder.image.load_faults import load_error, other_image
 from envbuilder.image.ownership import writer
 from envbuilder.image.process import output
 from envbuilder.report.progress import Progress
@@ -53,11 +55,12 @@ class Docker:
 
     name = "docker"
 
-    def __init__(self) -> None:
+    def __init__(self, address: str | None = None) -> None:
+        """``address`` is where the daemon answers (``unix://...``); without it, what the environment says."""
         try:
-            docker.from_env(timeout=_ANSWER_SECONDS).ping()
+            _client(address, _ANSWER_SECONDS).ping()
             # Loading an image and waiting for a container take as long as they take.
-            self._client = docker.from_env(timeout=_LONG_SECONDS)
+            self._client = _client(address, _LONG_SECONDS)
         except (docker.errors.DockerException, requests.RequestException) as error:
             raise HostError(
                 "no Docker daemon answers on this host",
@@ -165,6 +168,36 @@ class Docker:
         """See Engine."""
         with contextlib.suppress(docker.errors.ImageNotFound):
             self._client.images.remove(reference)
+
+    def load(self, source: Path, ids: Collection[str], name: str, progress: Progress) -> ImageInfo:
+        """Stream it to the daemon; the id is that of the configuration, or of the manifest in containerd's store."""
+        done = 0
+
+        def advance(count: int) -> None:
+            nonlocal done
+            done += count
+            progress.advance(done, total)
+
+        if source.is_file():
+            total, stream = source.stat().st_size, unpacked_file(source, advance)
+        else:
+            manifest = manifest_of(source)
+            new = int(self._daemon_version().split(".")[0]) >= FIRST_DAEMON
+            members = packed_members(source, manifest) if new else unpacked_members(source, manifest)
+            total, stream = size_of(members), tar_of(members, advance)
+        try:
+            for line in self._client.api.load_image(stream):  # type: ignore[no-untyped-call]  # its stub lacks a type
+                progress.log(str(line))
+                if "error" in line:
+                    raise load_error(self.name, str(line["error"]), self.storage())
+        except (docker.errors.APIError, requests.RequestException) as error:
+            raise load_error(self.name, str(error), self.storage()) from None
+        image = next((found for found in map(self.image, ids) if found), None)
+        if image is None:
+            raise other_image(self.name, ids)
+        repository, _, tag = name.rpartition(":")
+        self._client.api.tag(image.id, repository, tag)
+        return replace(image, reference=name)
 
     def sweep(self) -> None:
         """Remove the containers of runs whose process was killed."""
@@ -275,6 +308,10 @@ def _build_command(request: BuildRequest, metadata: Path) -> list[str]:
         *(part for k, path in request.secrets.items() for part in ("--secret", f"id={k},src={path}")),
         str(request.context),
     ]
+
+
+def _client(address: str | None, timeout: int) -> docker.DockerClient:
+    return docker.DockerClient(address, timeout=timeout) if address else docker.from_env(timeout=timeout)
 
 
 def _buildx_version() -> tuple[int, ...] | None:

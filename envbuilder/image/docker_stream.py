@@ -17,11 +17,11 @@ import zstandard
 from isal import igzip
 
 from envbuilder.errors import HostError
+from envbuilder.image.archives import Chunks, is_packed, unpacked
 
 _CHUNK = 1024 * 1024
 _BLOB = re.compile(r"blobs/sha256/([0-9a-f]{64})")
 _TEXT_LIMIT = 16 * 1024 * 1024
-_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
 class SavedContents:
@@ -31,7 +31,7 @@ class SavedContents:
     """
 
     def __init__(self, chunks: Iterator[bytes], sizes: dict[str, int]) -> None:
-        self._stream = io.BufferedReader(_Chunks(chunks), _CHUNK)
+        self._stream = io.BufferedReader(Chunks(chunks), _CHUNK)
         self._sizes = sizes
         self._texts: dict[str, bytes] = {}
 
@@ -55,7 +55,7 @@ class SavedContents:
         self, member: tarfile.TarInfo, source: io.BufferedReader, wanted: Callable[[str], bool]
     ) -> Iterator[tuple[str | None, Iterator[bytes]]]:
         name = member.name.removeprefix("./")
-        head = source.peek(len(_ZSTD))
+        head = source.peek(4)
         if head[:1] in (b"{", b"["):
             if member.size <= _TEXT_LIMIT:
                 self._texts[name] = source.read()
@@ -63,10 +63,9 @@ class SavedContents:
         blob = _BLOB.fullmatch(name)
         if blob is None and not name.endswith("/layer.tar"):
             return
-        is_packed = head.startswith((_GZIP, _ZSTD))
-        diff_id = f"sha256:{blob[1]}" if blob and not is_packed else None
+        diff_id = f"sha256:{blob[1]}" if blob and not is_packed(head) else None
         if diff_id is None or wanted(diff_id):
-            yield diff_id, _unpacked(source)
+            yield diff_id, unpacked(source)
 
     def config(self) -> bytes:
         """The image's configuration, as its digest was made of it."""
@@ -81,38 +80,3 @@ class SavedContents:
             f"Docker did not write the image whole: {error}",
             cure="Does its disk have space? `docker image inspect` and Docker's log tell more; then run it again.",
         )
-
-
-class _Chunks(io.RawIOBase):
-    """Chunks as a file to read from."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-        self._rest = memoryview(b"")
-
-    def readable(self) -> bool:
-        """It is."""
-        return True
-
-    def readinto(self, buffer: Any, /) -> int:
-        """Fill ``buffer`` with what is there of the present chunk."""
-        while not self._rest:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return 0
-            self._rest = memoryview(chunk)
-        count = min(len(buffer), len(self._rest))
-        buffer[:count] = self._rest[:count]
-        self._rest = self._rest[count:]
-        return count
-
-
-def _unpacked(stream: io.BufferedReader) -> Iterator[bytes]:
-    head = stream.peek(len(_ZSTD))
-    source: Any = stream
-    if head.startswith(_GZIP):
-        source = igzip.IGzipFile(fileobj=stream, mode="rb")  # type: ignore[no-untyped-call]  # its stub lacks a type
-    elif head.startswith(_ZSTD):
-        source = zstandard.ZstdDecompressor().stream_reader(stream, read_across_frames=True)
-    while chunk := source.read(_CHUNK):
-        yield chunk

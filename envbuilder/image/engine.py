@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -132,6 +132,14 @@ class Engine(Protocol):
 
     def contents(self, image: ImageInfo) -> Contents:
         """The image's bytes out of the store."""
+
+    def load(self, source: Path, ids: Collection[str], name: str, progress: Progress) -> ImageInfo:
+        """Take in an image: an OCI layout (a folder) with one manifest, or an archive that names it ``name``.
+
+        ``ids`` are the digests of its manifest and of its configuration; the engine takes one of them for its id. Only
+        an image that has such an id is named ``name``. Raises IntegrityError for another, HostError when the engine
+        does not take it; nothing of it is then left.
+        """
 
     def remove(self, reference: str) -> None:
         """Take a name from an image; with its last name go the image and those of its steps. No such name: nothing."""

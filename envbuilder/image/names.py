@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+TARGET_LABEL = "io.envbuilder.target"
+
 
 def image_tag(stack: str, target: str = "runtime", *, slim: bool = False) -> str:
     """The name under which ``build`` stores the image of a stack: ``localhost/envbuilder/p40-debian:runtime``.

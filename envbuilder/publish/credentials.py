@@ -11,14 +11,14 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
-
-import docker.auth
-import docker.errors
-from docker.utils.config import find_config_file
+from typing import TYPE_CHECKING, Any
 
 from envbuilder.errors import HostError, InputError, Place
 from envbuilder.lock.registry import DOCKER_HUB
+
+# Docker's SDK is slow to import, and not needed while nobody asks who is there.
+if TYPE_CHECKING:
+    import docker.auth
 
 
 @dataclass(frozen=True)
@@ -79,11 +79,16 @@ def _stores() -> Iterator[tuple[Path, str]]:
         path = folder / ("auth.json" if folder.parent.name == "containers" else "containers/auth.json")
         if path.is_file():
             yield path, containers
+    from docker.utils.config import find_config_file
+
     if found := find_config_file():
         yield Path(str(found)), "docker"
 
 
 def _load(path: Path) -> docker.auth.AuthConfig:
+    import docker.auth
+    import docker.errors
+
     try:
         content = path.read_bytes()
         # Docker's SDK takes a damaged file for one of an older form, and finds nothing in it.
@@ -113,6 +118,8 @@ def _narrowest(auth: docker.auth.AuthConfig, host: str, repository: str) -> dict
 
 
 def _resolve(auth: docker.auth.AuthConfig, host: str, path: Path) -> dict[str, Any] | None:
+    import docker.errors
+
     try:
         found = auth.resolve_authconfig(host)
     except docker.errors.DockerException as error:

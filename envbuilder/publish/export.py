@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from envbuilder import data
 from envbuilder.errors import HostError, IntegrityError
 from envbuilder.fetch.cache import path_of
 from envbuilder.image.alone import alone
 from envbuilder.image.engine import Engine, ImageInfo
-from envbuilder.publish.layout import CONFIG, MANIFEST, Descriptor, Layout, canonical, describe
+from envbuilder.publish.layout import CONFIG, MANIFEST, Descriptor, Layout, canonical
 from envbuilder.publish.packing import item_of, pack, packed
 from envbuilder.report.progress import Progress
 
@@ -52,14 +53,28 @@ def export(engine: Engine, reference: str, progress: Progress) -> Exported:
             f"there is no image {reference} in {engine.name}'s store",
             cure="Build it: envbuilder build STACK.",
         )
-    hexadecimal = image.id.removeprefix("sha256:")
-    layout = Layout(data.cache_folder("images") / hexadecimal)
+    layout = layout_of(image)
     if done := _finished(layout, image):
         return done
-    with alone(data.cache_root() / "locks" / f"export-{hexadecimal}", f"another export of {reference}", progress):
+    with alone(
+        data.cache_root() / "locks" / f"export-{layout.folder.name}", f"another export of {reference}", progress
+    ):
         if done := _finished(layout, image):
             return done
         return _export(engine, image, layout, progress)
+
+
+def layout_of(image: ImageInfo) -> Layout:
+    """Where an engine's image is laid out for travelling."""
+    return Layout(data.cache_folder("images") / image.id.removeprefix("sha256:"))
+
+
+def parts_of(manifest: Mapping[str, Any]) -> tuple[Descriptor, tuple[Descriptor, ...]]:
+    """Configuration and layers of an image's manifest. Raises IntegrityError for what is none."""
+    layers = manifest.get("layers")
+    if not isinstance(layers, list) or not isinstance(manifest.get("config"), dict):
+        raise IntegrityError("this is no manifest of an image", cure="Is it the digest of one? Nothing was kept.")
+    return Descriptor.from_dict(manifest["config"]), tuple(Descriptor.from_dict(layer) for layer in layers)
 
 
 def _export(engine: Engine, image: ImageInfo, layout: Layout, progress: Progress) -> Exported:
@@ -116,21 +131,17 @@ def manifest_of(config: Descriptor, layers: Sequence[Descriptor]) -> bytes:
 
 
 def _finished(layout: Layout, image: ImageInfo) -> Exported | None:
-    """An earlier export, where every part of it is still there and would be made the same today."""
+    """An earlier export, or what the image was pulled as: it travels on unchanged, while every part is still there."""
     try:
-        manifest = next(entry for entry in layout.index() if entry.media_type == MANIFEST)
-        parts = layout.manifest(manifest.digest)
-        config = Descriptor.from_dict(parts["config"])
+        manifest = next(entry for entry in layout.index() if entry.media_type == MANIFEST and not entry.artifact_type)
+        config, layers = parts_of(layout.manifest(manifest.digest))
         body = layout.path(config.digest).read_bytes()
-        layers = [packed(diff_id) for diff_id in json.loads(body)["rootfs"]["diff_ids"]]
-    except (StopIteration, OSError, ValueError, LookupError, TypeError, IntegrityError):
+    except (StopIteration, OSError, IntegrityError):
         return None
-    found = tuple(layer for layer in layers if layer and _is_whole(layout.path(layer.digest), layer.size))
-    if len(found) != len(layers) or describe(manifest_of(config, found), MANIFEST).digest != manifest.digest:
+    whole = all(_is_whole(layout.path(layer.digest), layer.size) for layer in layers)
+    if not whole or hashlib.sha256(body).hexdigest() != config.hex:
         return None
-    if hashlib.sha256(body).hexdigest() != config.hex:
-        return None
-    return Exported(layout, manifest, config, found, image, False)
+    return Exported(layout, manifest, config, layers, image, False)
 
 
 def _is_whole(path: Path, size: int) -> bool:

@@ -151,6 +151,11 @@ class Layout:
             return []
         return [Descriptor.from_dict(entry) for entry in read_manifest(path.read_bytes()).get("manifests", [])]
 
+    def referrers(self, digest: str) -> list[Descriptor]:
+        """The artifacts in the layout whose ``subject`` is ``digest``."""
+        artifacts = [entry for entry in self.index() if entry.artifact_type]
+        return [e for e in artifacts if (self.manifest(e.digest).get("subject") or {}).get("digest") == digest]
+
     def tag(self, descriptor: Descriptor, name: str) -> None:
         """Name ``descriptor`` in ``index.json``; what bore the name before loses it. An empty name only lists it."""
         kept = [

@@ -15,6 +15,7 @@ from envbuilder import data
 from envbuilder.errors import IntegrityError
 from envbuilder.fetch.cache import Item, is_there, path_of
 from envbuilder.files import write_bytes
+from envbuilder.image.archives import UNPACKED_SIZE
 from envbuilder.publish.layout import LAYER_ZSTD, Descriptor, canonical
 
 # A part of the digest of everything published: changing it changes them all. The compressor is pinned too, in the
@@ -45,11 +46,12 @@ def pack(diff_id: str | None, chunks: Iterable[bytes], advance: Callable[[int], 
     handle, name = tempfile.mkstemp(dir=folder)
     temporary = Path(name)
     try:
-        whole, out, size = hashlib.sha256(), hashlib.sha256(), 0
+        whole, out, length, size = hashlib.sha256(), hashlib.sha256(), 0, 0
         compressor = zstandard.ZstdCompressor(level=LEVEL, threads=os.cpu_count() or 1).compressobj()
         with os.fdopen(handle, "wb") as stream:
             for chunk in chunks:
                 whole.update(chunk)
+                length += len(chunk)
                 advance(len(chunk))
                 part = compressor.compress(chunk)
                 out.update(part)
@@ -64,7 +66,7 @@ def pack(diff_id: str | None, chunks: Iterable[bytes], advance: Callable[[int], 
                 cure="The store is damaged: remove the image and build or pull it again.",
                 detail=f"image  {diff_id}\nstore  {unpacked}",
             )
-        descriptor = Descriptor(LAYER_ZSTD, f"sha256:{out.hexdigest()}", size)
+        descriptor = Descriptor(LAYER_ZSTD, f"sha256:{out.hexdigest()}", size, {UNPACKED_SIZE: str(length)})
         target = path_of(item_of(descriptor))
         data.cache_folder(*target.parent.relative_to(data.cache_root()).parts)
         temporary.chmod(0o444)

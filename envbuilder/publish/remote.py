@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from envbuilder.errors import IntegrityError, SourceError
+from envbuilder.fetch.transfers import Counter
 from envbuilder.fetch.transport import new_session
 from envbuilder.lock.client import redact, untrusted
 from envbuilder.lock.mirrors import Mirrors
@@ -93,18 +93,18 @@ class Remote:
         source: Path | bytes,
         descriptor: Descriptor,
         progress: Progress,
-        stopping: Callable[[], bool] = lambda: False,
     ) -> None:
         """Have the blob in the repository; ``progress`` is told of its bytes. A broken upload is taken up again."""
-        done = 0
-        lock = threading.Lock()
+        self.send(source, descriptor, Counter(progress, descriptor.size).add)
 
-        def advance(count: int) -> None:
-            nonlocal done
-            with lock:
-                done += count
-                progress.advance(done, descriptor.size)
-
+    def send(
+        self,
+        source: Path | bytes,
+        descriptor: Descriptor,
+        advance: Callable[[int], None],
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """``upload`` as one of several: ``advance`` is told of bytes as they go, ``stopping`` says to give up."""
         Upload(self.session, self.address, source, descriptor, advance, stopping).run()
 
     def put_manifest(self, body: bytes, media_type: str, reference: str) -> str:

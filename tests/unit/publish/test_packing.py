@@ -1,31 +1,24 @@
 """Layers packed the same everywhere, and an image's export out of what an engine gives."""
 
-import hashlib
-import json
 import os
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 import zstandard
 
 from envbuilder.errors import HostError, IntegrityError
 from envbuilder.fetch.cache import path_of
-from envbuilder.image.engine import ImageInfo, Layer
 from envbuilder.publish.export import export
 from envbuilder.publish.layout import LAYER_ZSTD
 from envbuilder.publish.packing import item_of, pack, packed
 from envbuilder.report.progress import Silent
+from tests.unit.publish.stand_ins import StandInEngine, config_of, digest_of
 
 # Several of the compressor's jobs long, partly compressible.
 _RANDOM = random.Random(5)
 LAYER = b"".join(_RANDOM.randbytes(50_000) + bytes(100_000) for _ in range(200))
-
-
-def digest_of(body: bytes) -> str:
-    return f"sha256:{hashlib.sha256(body).hexdigest()}"
 
 
 def in_chunks(body: bytes, size: int) -> Iterator[bytes]:
@@ -72,49 +65,27 @@ def test_a_layer_with_other_bytes_is_not_kept(tmp_path: Path) -> None:
     assert [p for p in (tmp_path / "cache").rglob("*") if p.is_file()] == []
 
 
-class StandInEngine:
-    """An engine that has one image; ``read`` are the layers it was asked for."""
-
-    name = "stand-in"
-
-    def __init__(self, layers: list[bytes]) -> None:
-        self.bodies = {digest_of(body): body for body in layers}
-        self.body = json.dumps({"rootfs": {"type": "layers", "diff_ids": list(self.bodies)}}, indent=1).encode()
-        self.read: list[str] = []
-
-    def image(self, reference: str) -> ImageInfo | None:
-        if reference != "it:1":
-            return None
-        layers = tuple(Layer(digest, len(body), "") for digest, body in self.bodies.items())
-        return ImageInfo(reference, digest_of(self.body), "sha256:-", layers, {})
-
-    def contents(self, image: ImageInfo) -> Any:
-        return self
-
-    def size(self, wanted: Callable[[str], bool]) -> int:
-        return sum(len(body) for digest, body in self.bodies.items() if wanted(digest))
-
-    def layers(self, wanted: Callable[[str], bool]) -> Iterator[tuple[str, Iterator[bytes]]]:
-        for digest, body in self.bodies.items():
-            if wanted(digest):
-                self.read.append(digest)
-                yield digest, iter([body])
-
-    def config(self) -> bytes:
-        return self.body
+def engine_with(*layers: bytes) -> StandInEngine:
+    engine = StandInEngine()
+    engine.make("it:1", list(layers))
+    return engine
 
 
 def test_an_export_costs_nothing_twice_and_a_change_only_its_own_layer() -> None:
-    engine: Any = StandInEngine([b"base" * 1000, b"torch" * 1000, b"verl 1"])
+    engine = engine_with(b"base" * 1000, b"torch" * 1000, b"verl 1")
     first = export(engine, "it:1", Silent())
     assert first.anew
-    assert first.layout.path(first.config.digest).read_bytes() == engine.body
-    assert first.layout.manifest(first.digest)["config"]["digest"] == digest_of(engine.body)
+    assert first.layout.path(first.config.digest).read_bytes() == config_of(
+        [b"base" * 1000, b"torch" * 1000, b"verl 1"]
+    )
+    assert first.layout.manifest(first.digest)["config"]["digest"] == digest_of(
+        config_of([b"base" * 1000, b"torch" * 1000, b"verl 1"])
+    )
     assert [entry.digest for entry in first.layout.index()] == [first.digest]
-    assert engine.read == list(engine.bodies)
+    assert len(engine.read) == 3
     again = export(engine, "it:1", Silent())
     assert (again.anew, again.digest, len(engine.read)) == (False, first.digest, 3)
-    changed: Any = StandInEngine([b"base" * 1000, b"torch" * 1000, b"verl 2"])
+    changed = engine_with(b"base" * 1000, b"torch" * 1000, b"verl 2")
     second = export(changed, "it:1", Silent())
     assert changed.read == [digest_of(b"verl 2")]
     assert second.layers[:2] == first.layers[:2]
@@ -122,7 +93,7 @@ def test_an_export_costs_nothing_twice_and_a_change_only_its_own_layer() -> None
 
 
 def test_the_same_image_gives_the_same_manifest_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    engine: Any = StandInEngine([b"base" * 1000, b"verl"])
+    engine = engine_with(b"base" * 1000, b"verl")
     first = export(engine, "it:1", Silent())
     monkeypatch.setenv("ENVBUILDER_CACHE", str(tmp_path / "elsewhere"))
     second = export(engine, "it:1", Silent())
@@ -132,16 +103,16 @@ def test_the_same_image_gives_the_same_manifest_elsewhere(tmp_path: Path, monkey
 
 
 def test_an_export_is_made_anew_where_something_of_it_is_gone() -> None:
-    engine: Any = StandInEngine([b"base" * 1000, b"verl"])
+    engine = engine_with(b"base" * 1000, b"verl")
     first = export(engine, "it:1", Silent())
     first.layout.path(first.layers[0].digest).unlink()
     assert export(engine, "it:1", Silent()).anew
     first.layout.path(first.config.digest).write_bytes(b"{}")
     assert export(engine, "it:1", Silent()).anew
-    assert first.layout.path(first.config.digest).read_bytes() == engine.body
+    assert first.layout.path(first.config.digest).read_bytes() == config_of([b"base" * 1000, b"verl"])
 
 
 def test_no_such_image() -> None:
-    engine: Any = StandInEngine([])
+    engine = StandInEngine()
     with pytest.raises(HostError, match="there is no image other:1"):
         export(engine, "other:1", Silent())

@@ -1,0 +1,102 @@
+"""``envbuilder push``: a stack's image to a registry, or over ssh to a host that has only an engine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import click
+
+if TYPE_CHECKING:
+    from envbuilder.publish.export import Exported
+
+
+@click.command(name="push")
+@click.argument("stack")
+@click.argument("where", metavar="REF|ssh://[USER@]HOST[:PORT]")
+@click.option("--target", type=click.Choice(["runtime", "devel"]), default="runtime", help="Which image of the stack.")
+@click.option("--slim", is_flag=True, help="The slim image.")
+@click.option("--engine", type=click.Choice(["auto", "docker", "buildah"]), default="auto", help="Whose image.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def command(stack: str, where: str, target: str, slim: bool, engine: str, as_json: bool) -> None:
+    """Push STACK's image to REF in a registry, or into the engine of another host over ssh.
+
+    Only layers that are not there yet move; a broken upload goes on where it stopped. Logins are those of docker
+    login, podman login or buildah login. The digest printed at the end names the image on every host.
+
+    \b
+    Example:
+      envbuilder push p40-debian registry.example/team/p40-debian:2025-09
+      envbuilder push p40-debian ssh://me@p40-host
+    """
+    import json
+
+    from envbuilder.cli.progress import TerminalProgress
+
+    over_ssh = where.startswith("ssh://")
+    if not over_ssh:
+        from envbuilder.publish.push import check_target
+
+        check_target(where)
+    with TerminalProgress() as progress:
+        exported = exported_image(stack, target, engine, progress, slim=slim)
+        result = _over_ssh(exported, where, progress) if over_ssh else _to_registry(exported, where, progress)
+    if as_json:
+        click.echo(json.dumps(result, indent=2))
+    else:
+        _show(result)
+
+
+def exported_image(stack: str, target: str, engine: str, progress: Any, *, slim: bool) -> Exported:
+    """The stack's image as a layout in the cache."""
+    from envbuilder.image.choose import choose_engine
+    from envbuilder.image.names import image_tag
+    from envbuilder.publish.export import export
+    from envbuilder.stack.loading import load_stack
+
+    return export(choose_engine(engine), image_tag(load_stack(stack)[0].name, target, slim=slim), progress)
+
+
+def _to_registry(exported: Exported, where: str, progress: Any) -> dict[str, Any]:
+    from envbuilder.publish.push import push
+    from envbuilder.publish.remote import Remote
+
+    pushed = push(exported, Remote.open(where), progress)
+    return {
+        "image": exported.image.reference,
+        "to": pushed.reference,
+        "pinned": pushed.pinned,
+        "digest": pushed.digest,
+        "config": exported.config.digest,
+        "bytes_moved": pushed.moved,
+        "bytes_skipped": pushed.skipped,
+    }
+
+
+def _over_ssh(exported: Exported, where: str, progress: Any) -> dict[str, Any]:
+    from envbuilder.publish.ssh import push_over_ssh
+
+    sent = push_over_ssh(exported, where, progress)
+    return {
+        "image": exported.image.reference,
+        "to": where,
+        "name": sent.name,
+        "engine": sent.engine,
+        "digest": exported.digest,
+        "config": exported.config.digest,
+        "bytes_moved": sent.moved,
+        "bytes_skipped": exported.size if not sent.moved else 0,
+    }
+
+
+def _show(result: dict[str, Any]) -> None:
+    moved, skipped = result["bytes_moved"] / 1e6, result["bytes_skipped"] / 1e6
+    click.echo(f"   image  {result['image']}")
+    click.echo(f"      to  {result['to']}")
+    click.echo(f"  digest  {result['digest']}")
+    click.echo(f"   moved  {moved:.1f} MB" + (f"; {skipped:.1f} MB was there already" if skipped else ""))
+    if "pinned" in result:
+        click.echo(f"\non the other host:\n  envbuilder pull {result['pinned']}")
+    else:
+        click.echo(
+            f"\non the other host, whose {result['engine']} calls it {result['name']}:\n  envbuilder verify --gpu 0"
+        )
