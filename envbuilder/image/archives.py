@@ -62,15 +62,14 @@ def unpacked_members(layout: Path, manifest: str, names: Sequence[str] = ()) -> 
         _layer(diff_id, layout / blob(part["digest"]), (part.get("annotations") or {}).get(UNPACKED_SIZE))
         for diff_id, part in zip(diff_ids, parts["layers"], strict=True)
     ]
-    about = about_unpacked(parts["config"], [(layer.name, layer.size) for layer in layers], names)
+    sizes = [(diff_id, layer.size) for diff_id, layer in zip(diff_ids, layers, strict=True)]
+    about = about_unpacked(parts["config"], sizes, names)
     return [*about, _file(layout, parts["config"]["digest"]), *layers]
 
 
 def about_unpacked(config: dict[str, Any], layers: Sequence[tuple[str, int]], names: Sequence[str]) -> list[Member]:
-    """What names the parts of an unpacked image: layout, index, Docker's list, manifest. ``layers``: name and size."""
-    described: list[dict[str, Any]] = [
-        {"mediaType": _LAYER, "digest": f"sha256:{name.rpartition('/')[2]}", "size": size} for name, size in layers
-    ]
+    """What names the parts of an unpacked image, with ``layers`` as digest and size."""
+    described: list[dict[str, Any]] = [{"mediaType": _LAYER, "digest": digest, "size": size} for digest, size in layers]
     body = json_bytes({"schemaVersion": 2, "mediaType": _MANIFEST, "config": config, "layers": described})
     digests = [layer["digest"] for layer in described]
     manifest = f"sha256:{hashlib.sha256(body).hexdigest()}"

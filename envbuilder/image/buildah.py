@@ -16,6 +16,7 @@ from typing import Any
 from envbuilder.errors import BuildError, HostError
 from envbuilder.image import scratch
 from envbuilder.image.alone import alone
+from envbuilder.image.archives import is_packed, unpacked_file
 from envbuilder.image.containers_store import StoredContents
 from envbuilder.image.engine import BuildRequest, ImageInfo, Layer, RunRequest
 from envbuilder.image.failures import build_error
@@ -176,7 +177,7 @@ class Buildah:
         """Pull it out of the folder or file; the id is that of the configuration."""
         self.sweep()
         with scratch.scratch() as folder:
-            where = f"docker-archive:{source}" if source.is_file() else f"oci:{source}"
+            where = f"docker-archive:{_plain(source, folder)}" if source.is_file() else f"oci:{source}"
             process = Process(["buildah", "pull", where], env={"TMPDIR": str(folder)})
             try:
                 for line in process:
@@ -241,6 +242,18 @@ def _stored(layout: Path) -> str:
         if tagged.returncode != 0:
             raise BuildError("buildah does not take the base image", detail=pulled.stderr or tagged.stderr)
     return f"container-image://{name}"
+
+
+def _plain(archive: Path, folder: Path) -> Path:
+    """The archive as buildah takes it: 1.28 takes none that is packed with gzip."""
+    with archive.open("rb") as stream:
+        if not is_packed(stream.peek(4)):
+            return archive
+    plain = folder / "archive.tar"
+    with plain.open("wb") as out:
+        for chunk in unpacked_file(archive, lambda count: None):
+            out.write(chunk)
+    return plain
 
 
 class BuildahRun:

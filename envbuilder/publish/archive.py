@@ -13,15 +13,15 @@ import hashlib
 import os
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 from envbuilder.errors import HostError, Place
 from envbuilder.fetch.transfers import Counter
 from envbuilder.files import write_bytes
-from envbuilder.image.archives import Member, blob, json_bytes, size_of, tar_of, text, unpacked_members
+from envbuilder.image.archives import Member, blob, size_of, tar_of, text, unpacked_members
 from envbuilder.image.engine import Engine, ImageInfo
-from envbuilder.publish.archive_reading import ABOUT, SCHEMA, Content, read_archive
+from envbuilder.publish.archive_reading import ABOUT, Content, about_of, read_archive
 from envbuilder.publish.export import Exported, layout_of, parts_of
 from envbuilder.publish.installing import check_fits, present
 from envbuilder.report.progress import Progress
@@ -69,17 +69,14 @@ def save(exported: Exported, path: Path, progress: Progress) -> Saved:
 def _documents(exported: Exported) -> list[Member]:
     """``envbuilder.json``, the manifest as published, and what is attached to it."""
     attached = exported.layout.referrers(exported.digest)
-    about = {
-        "schema": SCHEMA,
-        "published": replace(exported.manifest, annotations={}).to_dict(),
-        "referrers": [entry.to_dict() for entry in attached],
-    }
     digests = [exported.digest]
     for entry in attached:
         config, layers = parts_of(exported.layout.manifest(entry.digest))
         digests += [entry.digest, config.digest, *(layer.digest for layer in layers)]
     bodies = [(digest, exported.layout.path(digest).read_bytes()) for digest in dict.fromkeys(digests)]
-    return [text(ABOUT, json_bytes(about)), *(text(blob(digest), body) for digest, body in bodies)]
+    manifests = [dict(bodies)[digest] for digest in (exported.digest, *(entry.digest for entry in attached))]
+    about = about_of(manifests[0], manifests[1:])
+    return [text(ABOUT, about), *(text(blob(digest), body) for digest, body in bodies)]
 
 
 @dataclass(frozen=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import tarfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,14 @@ from envbuilder.fetch.transfers import Counter
 from envbuilder.image.archives import UNPACKED_SIZE, about_unpacked, blob, unpacked_stream
 from envbuilder.publish.export import parts_of
 from envbuilder.publish.installing import diff_ids_of, stack_name
-from envbuilder.publish.layout import Descriptor, read_manifest
+from envbuilder.publish.layout import (
+    MANIFEST,
+    Descriptor,
+    canonical,
+    describe,
+    describe_artifact,
+    read_manifest,
+)
 from envbuilder.report.progress import Progress
 
 ABOUT = "envbuilder.json"
@@ -86,6 +94,17 @@ def read_archive(path: Path, progress: Progress) -> Content:
         ) from error
 
 
+def about_of(published: bytes, referrers: Sequence[bytes]) -> bytes:
+    """``envbuilder.json``: what the manifest ``published`` and the manifests attached to it are."""
+    return canonical(
+        {
+            "schema": SCHEMA,
+            "published": describe(published, MANIFEST).to_dict(),
+            "referrers": [describe_artifact(body).to_dict() for body in referrers],
+        }
+    )
+
+
 class _Reading:
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -140,6 +159,9 @@ class _Reading:
             if self._text(member.name) != b"".join(member.chunks()):
                 raise self._hostile(f"{member.name} names something else than the archive holds")
         referrers, documents = self._attached(about, published)
+        manifests = [self._text(blob(entry.digest)) for entry in (published, *referrers)]
+        if self._text(ABOUT) != about_of(manifests[0], manifests[1:]):
+            raise self._hostile(f"{ABOUT} says something else than the archive holds")
         known = {*_PLAIN, *documents, *(m.name for m in expected), *(blob(d) for d, _ in layers), blob(config.digest)}
         if strangers := sorted(set(self._sizes) - known):
             raise self._hostile(f"nothing names {strangers[0]}")

@@ -83,6 +83,15 @@ def describe(
     return Descriptor(media_type, digest, len(body), annotations or {}, artifact_type)
 
 
+def describe_artifact(manifest: bytes) -> Descriptor:
+    """The descriptor of an artifact's manifest, as it stands in an index of what refers to an image."""
+    parts = read_manifest(manifest)
+    config = parts.get("config")
+    kind = parts.get("artifactType") or (config.get("mediaType") if isinstance(config, dict) else None)
+    annotations = parts.get("annotations")
+    return describe(manifest, MANIFEST, annotations if isinstance(annotations, dict) else None, str(kind or ""))
+
+
 def canonical(data: Mapping[str, Any]) -> bytes:
     """JSON whose bytes, and so its digest, follow from the content alone."""
     return json.dumps(data, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()

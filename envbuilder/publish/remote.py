@@ -18,7 +18,7 @@ from envbuilder.lock.client import redact, untrusted
 from envbuilder.lock.mirrors import Mirrors
 from envbuilder.lock.registry import INDEX_TYPES, ImageName, NotServedError, Registry, registry_address
 from envbuilder.publish.answers import body_of, reasons
-from envbuilder.publish.layout import INDEX, MANIFEST, Descriptor, canonical, describe, read_manifest
+from envbuilder.publish.layout import INDEX, MANIFEST, Descriptor, canonical, describe, describe_artifact, read_manifest
 from envbuilder.publish.tokens import RegistryAuth
 from envbuilder.publish.uploads import Upload, check_digest
 from envbuilder.report.progress import Progress
@@ -178,8 +178,7 @@ class Remote:
         parts = read_manifest(manifest)
         if (parts.get("subject") or {}).get("digest") != subject.digest:
             raise ValueError(f"the manifest's subject is not {subject.digest}")
-        kind = str(parts.get("artifactType") or parts["config"]["mediaType"])
-        entry = describe(manifest, MANIFEST, parts.get("annotations"), kind)
+        entry = describe_artifact(manifest)
         digest, answer = self._put(manifest, MANIFEST, entry.digest)
         if answer.headers.get("OCI-Subject") != subject.digest:
             listed = [found for found in self.referrers(subject.digest) if found.digest != digest]
