@@ -18,7 +18,10 @@ GRACE_SECONDS = 10
 
 
 class Process:
-    """A program in a session of its own, so that Ctrl-C on the terminal reaches us first and we end it in order."""
+    """A program in a session of its own, so that Ctrl-C on the terminal reaches us first and we end it in order.
+
+    What it writes has the same modes whatever the user's umask.
+    """
 
     def __init__(
         self, command: Sequence[str], *, env: Mapping[str, str] | None = None, merge_errors: bool = False
@@ -36,6 +39,7 @@ class Process:
                 text=True,
                 errors="replace",
                 start_new_session=True,
+                umask=0o022,
             )
         except FileNotFoundError:
             raise HostError(

@@ -6,11 +6,16 @@ in this file, so that a second build, or another stack with the same base, takes
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
+import os
 import shutil
-from collections.abc import Mapping
+import stat
+import tempfile
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from urllib.parse import quote
 
 from filelock import FileLock
 
@@ -77,31 +82,45 @@ def _make(
             cure=f"Install it, as root: {' '.join(install_command(['mmdebstrap']))}",
         )
     progress.stage(f"base system: {len(debs)} Debian packages")
-    repository = folder / "repository"
-    _repository(repository, suite, debs, files)
     made = folder / "rootfs.tar"
-    command = [
-        *("mmdebstrap", "--variant=minbase", f"--include={','.join(deb.name for deb in debs)}"),
-        # The repository lies in the user's cache, where apt's own unprivileged user may not look.
-        *('--aptopt=APT::Sandbox::User "root"', '--aptopt=Acquire::Languages "none"'),
-        *(f"--customize-hook={line}" for line in _CLEAN),
-        f"--skip={_SKIP}",
-        *(suite, str(made), f"deb [trusted=yes] copy:{repository} ./"),
-    ]
-    process = Process(
-        command, env={"SOURCE_DATE_EPOCH": str(epoch), "TMPDIR": str(folder), "LC_ALL": "C"}, merge_errors=True
-    )
-    lines: list[str] = []
-    try:
-        for line in process:
-            progress.log(line)
-            progress.item(line.strip())
-            lines = [*lines[-40:], line]
-        if process.wait() != 0:
-            raise build_error("the Debian base (mmdebstrap)", "\n".join(lines))
-    finally:
-        process.stop()
+    with _open_folder(folder) as place:
+        repository = place / "repository"
+        _repository(repository, suite, debs, files)
+        command = [
+            *("mmdebstrap", "--variant=minbase", f"--include={','.join(deb.name for deb in debs)}"),
+            # The repository lies in the user's cache, where apt's own unprivileged user may not look.
+            *('--aptopt=APT::Sandbox::User "root"', '--aptopt=Acquire::Languages "none"'),
+            *(f"--customize-hook={line}" for line in _CLEAN),
+            f"--skip={_SKIP}",
+            *(suite, str(made), f"deb [trusted=yes] copy:{quote(str(repository))} ./"),
+        ]
+        environment = {"SOURCE_DATE_EPOCH": str(epoch), "TMPDIR": str(place), "LC_ALL": "C", "TZ": "UTC"}
+        process = Process(command, env=environment, merge_errors=True)
+        lines: list[str] = []
+        try:
+            for line in process:
+                progress.log(line)
+                progress.item(line.strip())
+                lines = [*lines[-40:], line]
+            if process.wait() != 0:
+                raise build_error("the Debian base (mmdebstrap)", "\n".join(lines))
+        finally:
+            process.stop()
     return made
+
+
+@contextlib.contextmanager
+def _open_folder(folder: Path) -> Iterator[Path]:
+    """Where mmdebstrap works: ``folder``, or one that any user may enter.
+
+    Without root, root of the new system is another user of the host (/etc/subuid), who may not enter a private home.
+    """
+    if os.geteuid() == 0:
+        yield folder
+        return
+    with tempfile.TemporaryDirectory(prefix=f"{folder.name}-") as place:
+        Path(place).chmod(0o755)
+        yield Path(place)
 
 
 def _repository(folder: Path, suite: str, debs: tuple[DebArtifact, ...], files: Mapping[str, Cached]) -> None:
@@ -128,3 +147,15 @@ def _repository(folder: Path, suite: str, debs: tuple[DebArtifact, ...], files: 
     index.write_text("\n".join(entries), encoding="utf-8")
     release = f"Suite: {suite}\nCodename: {suite}\nSHA256:\n {sha256_of(index)} {index.stat().st_size} Packages\n"
     (folder / "Release").write_text(release, encoding="utf-8")
+    for path in [*folder.iterdir()]:
+        _let_read(path)
+
+
+def _let_read(path: Path) -> None:
+    """Let everybody read a file that may be a link to one of the cache, whose mode stays."""
+    if path.stat().st_mode & stat.S_IROTH:
+        return
+    copy = path.with_name(f".{path.name}")
+    shutil.copyfile(path, copy)
+    copy.chmod(0o644)
+    copy.replace(path)
