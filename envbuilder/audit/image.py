@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 import json
 import tarfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path, PurePosixPath
 from typing import IO, Any, Protocol
 
@@ -112,33 +113,66 @@ def read_archive(path: Path, taker: Taker, progress: Progress) -> str:
         with tarfile.open(path) as archive:
             return _read(str(path), _Archive(archive), taker, progress)
     except (tarfile.TarError, EOFError) as error:
-        raise InputError(
-            f"this archive is damaged: {error}", place=Place(str(path)), cure="Save the image again."
-        ) from error
+        raise _damaged(str(path), error) from error
+
+
+@contextmanager
+def open_image(path: Path) -> Iterator[tuple[bytes, Iterator[IO[bytes]]]]:
+    """The configuration and the unpacked layers, from the bottom up, of the image in an archive or an OCI layout.
+
+    Raises InputError when there is none in it or it is damaged.
+    """
+    with ExitStack() as stack:
+        if is_layout(path):
+            blobs: _Blobs = _Folder(path)
+        else:
+            try:
+                blobs = _Archive(stack.enter_context(tarfile.open(path)))
+            except (tarfile.TarError, EOFError) as error:
+                raise _damaged(str(path), error) from error
+        with _told_as_damage(str(path)):
+            config, layers = _parts(str(path), blobs)
+            with blobs.open(config) as stream:
+                body = stream.read(_LARGEST_JSON)
+        yield body, (_unpacked(blobs, name) for name in layers)
 
 
 def _read(subject: str, blobs: _Blobs, taker: Taker, progress: Progress) -> str:
-    try:
-        names = blobs.names()
-        if "manifest.json" in names:
-            config, layers = _docker_image(blobs)
-        elif "index.json" in names:
-            config, layers = _oci_image(blobs, _json(blobs, "index.json"), 0)
-        else:
-            raise InputError(
-                "this archive holds no image",
-                place=Place(subject),
-                cure="Give what `docker save` or `buildah push IMAGE oci-archive:FILE` writes.",
-            )
+    with _told_as_damage(subject):
+        config, layers = _parts(subject, blobs)
         take_layers([TarLayer(f"{subject}: {name}", _unpacked(blobs, name)) for name in layers], taker, progress)
         with blobs.open(config) as stream:
             return f"sha256:{hashlib.sha256(stream.read(_LARGEST_JSON)).hexdigest()}"
+
+
+def _parts(subject: str, blobs: _Blobs) -> tuple[str, list[str]]:
+    """The names of the configuration and of the layers."""
+    names = blobs.names()
+    if "manifest.json" in names:
+        return _docker_image(blobs)
+    if "index.json" in names:
+        return _oci_image(blobs, _json(blobs, "index.json"), 0)
+    raise InputError(
+        "this archive holds no image",
+        place=Place(subject),
+        cure="Give what `docker save` or `buildah push IMAGE oci-archive:FILE` writes.",
+    )
+
+
+@contextmanager
+def _told_as_damage(subject: str) -> Iterator[None]:
+    try:
+        yield
     except (LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise InputError(
             f"this image is damaged: {error!r} is missing or not what it should be",
             place=Place(subject),
             cure="Save or pull the image again.",
         ) from error
+
+
+def _damaged(subject: str, error: Exception) -> InputError:
+    return InputError(f"this archive is damaged: {error}", place=Place(subject), cure="Save the image again.")
 
 
 def _docker_image(blobs: _Blobs) -> tuple[str, list[str]]:
@@ -152,9 +186,7 @@ def _oci_image(blobs: _Blobs, index: Any, depth: int) -> tuple[str, list[str]]:
         raise ValueError("index in index in index")
     if "layers" in index:
         return _blob(index["config"]["digest"]), [_blob(layer["digest"]) for layer in index["layers"][:_MAX_LAYERS]]
-    # What is said of an image (signatures, bills of materials) may lie beside it: an artifact, or of no known platform.
-    images = [m for m in index["manifests"] if not m.get("artifactType")]
-    choices = [m for m in images if m.get("platform", {}).get("architecture") != "unknown"]
+    choices = [m for m in index["manifests"] if m.get("platform", {}).get("architecture") != "unknown"]
     amd64 = [m for m in choices if m.get("platform", {}).get("architecture", "amd64") == "amd64"]
     chosen = (amd64 or choices)[0]
     return _oci_image(blobs, _json(blobs, _blob(chosen["digest"])), depth + 1)

@@ -29,6 +29,7 @@ COMMANDS = {
     "pull": ("envbuilder.cli.pull", "Pull an image by its digest into this host's engine, verified."),
     "save": ("envbuilder.cli.save", "Write a stack's image to one archive that every engine loads."),
     "load": ("envbuilder.cli.load", "Load an image out of an archive, each byte verified before the engine sees it."),
+    "reproduce": ("envbuilder.cli.reproduce", "Rebuild an image from the lock it records, and tell what differs."),
     "sbom": ("envbuilder.cli.sbom", "Name every package in an image, with digest and licence (CycloneDX, SPDX)."),
     "sign": ("envbuilder.cli.sign", "Sign an image in a registry, or make the key for it."),
     "deploy": ("envbuilder.cli.deploy", "Write a job for Slurm, Kubernetes or Compose that proves, then trains."),

@@ -28,7 +28,6 @@ def command(stack: str, target: str, as_json: bool) -> None:
     import json
     import time
 
-    from envbuilder.cli.borrowed import tell_borrowed
     from envbuilder.cli.progress import TerminalProgress
     from envbuilder.data import cache_root
     from envbuilder.fetch.fetching import TARGETS, fetch
@@ -37,7 +36,6 @@ def command(stack: str, target: str, as_json: bool) -> None:
 
     started = time.monotonic()
     loaded, _ = load_stack(stack)
-    tell_borrowed(loaded.name)
     with TerminalProgress() as progress:
         done = fetch(loaded, load_lock(loaded), progress, TARGETS if target == "devel" else (target,))
     seconds = time.monotonic() - started

@@ -22,6 +22,7 @@ from envbuilder.image.engine import BuildRequest, ImageInfo, Layer, RunRequest
 from envbuilder.image.failures import build_error
 from envbuilder.image.layouts import manifest_of
 from envbuilder.image.load_faults import load_error, other_image
+from envbuilder.image.names import REBUILT
 from envbuilder.image.ownership import inside, writer
 from envbuilder.image.process import Process, output
 from envbuilder.image.steps import step_title
@@ -207,6 +208,7 @@ class Buildah:
                 if container["bundle"].startswith(str(folder)):
                     output(["runc", "delete", "--force", container["id"]])
             self._remove_containers(folder)
+            self.remove(f"{REBUILT}:{folder.name}")
             scratch.discard(folder)
 
     def _remove_containers(self, folder: Path) -> None:

@@ -27,6 +27,7 @@ from envbuilder.image.engine import BuildRequest, ImageInfo, Layer, RunRequest
 from envbuilder.image.failures import build_error
 from envbuilder.image.layouts import manifest_of
 from envbuilder.image.load_faults import load_error, other_image
+from envbuilder.image.names import REBUILT
 from envbuilder.image.ownership import writer
 from envbuilder.image.process import output
 from envbuilder.report.progress import Progress
@@ -205,6 +206,7 @@ class Docker:
             for container in self._client.containers.list(all=True, filters={"label": f"{_OWNER}={folder.name}"}):
                 with contextlib.suppress(docker.errors.APIError):
                     container.remove(force=True)
+            self.remove(f"{REBUILT}:{folder.name}")
             scratch.discard(folder)
 
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 TARGET_LABEL = "io.envbuilder.target"
+# Images rebuilt to be compared, each tagged with the name of the scratch folder of its time: never there for long.
+REBUILT = "localhost/envbuilder/rebuilt"
 
 
 def image_tag(stack: str, target: str = "runtime", *, slim: bool = False) -> str:

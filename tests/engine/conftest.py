@@ -9,12 +9,8 @@ from envbuilder import data
 from envbuilder.fetch.fetching import fetch
 from envbuilder.image.buildah import Buildah
 from envbuilder.image.host_tools import ensure_programs
-from envbuilder.lock.reading import load_lock
 from envbuilder.report.progress import Silent
-from envbuilder.stack.loading import load_stack
-
-# setuptools builds the sdist; pyyaml holds a compiled module.
-SMALL = ("setuptools", "antlr4-python3-runtime", "idna", "packaging", "pyyaml")
+from tests.small_stack import small_stack
 
 
 @pytest.fixture(scope="session")
@@ -45,15 +41,8 @@ def buildah(store):
 
 @pytest.fixture(scope="module")
 def small():
-    """(stack, card, lock) of a small stack whose artifacts are a part of p40-debian's; all of them fetched."""
-    stack, gpu = load_stack("p40-debian")
-    whole = load_lock(stack)
-    pins = {name: pin for name, pin in stack.python.packages.items() if name in SMALL}
-    part = stack.python.model_copy(update={"packages": pins})
-    stack = stack.model_copy(update={"name": "small", "title": "A small stack for tests", "python": part})
-    base = whole.debian.model_copy(update={"packages": tuple(d for d in whole.debs if d.target == "runtime")})
-    python = tuple(a for a in whole.python if a.name in SMALL)
-    lock = whole.model_copy(update={"stack": "small", "python": python, "debian": base})
+    """(stack, card, lock) of the small stack; all of it fetched."""
+    stack, gpu, lock = small_stack()
     fetch(stack, lock, Silent())
     return stack, gpu, lock
 

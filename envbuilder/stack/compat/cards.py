@@ -16,14 +16,11 @@ from envbuilder.stack.gpu import gpu_names, load_gpu
 
 
 class CardRow(Strict):
-    """Cards of one capability and how they are named: by people (``match``), in logs (``logged``), all in a few words
-    (``family``, empty where audit does not judge them)."""
+    """Cards of one capability and how they are named."""
 
     capability: str
     architecture: str
-    family: str = ""
-    match: tuple[str, ...] = ()
-    logged: tuple[str, ...] = ()
+    match: tuple[str, ...]
     fp16_rate: str = ""
     source: str = Field(min_length=8)
 
