@@ -26,18 +26,22 @@ def command(file: Path, engine: str, as_json: bool) -> None:
     from envbuilder.cli.progress import TerminalProgress
     from envbuilder.image.choose import choose_engine
     from envbuilder.publish.archive import load
+    from envbuilder.publish.verifying import admit_archive
 
     chosen = choose_engine(engine)
     with TerminalProgress() as progress:
-        loaded = load(file, chosen, progress)
+        loaded = load(file, chosen, progress, admit_archive)
     if as_json:
         result = {"image": loaded.name, "digest": loaded.digest, "id": loaded.image.id, "loaded": loaded.anew}
-        click.echo(json.dumps({**result, "referrers": loaded.referrers}, indent=2))
+        more = {"referrers": loaded.referrers, "signed_by": list(loaded.signed_by)}
+        click.echo(json.dumps({**result, **more}, indent=2))
         return
     if not loaded.anew:
         click.echo(f"{click.style('up to date', fg='green', bold=True)}: the engine has exactly this image")
     click.echo(f"   image  {loaded.name}")
     click.echo(f"  digest  {loaded.digest}, as it is published")
+    for who in loaded.signed_by:
+        click.echo(f"  signed  by {who}")
     if loaded.referrers:
         click.echo(f"    with  {loaded.referrers} documents attached to it")
     click.echo(f"    next  envbuilder verify --gpu 0 --image {loaded.name}")

@@ -25,7 +25,8 @@ def command(reference: str, engine: str, allow_tag: bool, verify: bool, gpu: str
     """Pull the image REF@sha256:... into this host's engine; each byte is held against its digest first.
 
     A broken download goes on where it stopped, also in the next run. Mirrors of the registry are taken from
-    envbuilder.toml (docs/mirrors.md). The image gets its name only when all of it is there.
+    envbuilder.toml (docs/mirrors.md). The image gets its name only when all of it is there. Where a policy in
+    envbuilder.toml asks for a signature, an image without it is refused (docs/signing.md).
 
     \b
     Example:
@@ -40,6 +41,7 @@ def command(reference: str, engine: str, allow_tag: bool, verify: bool, gpu: str
     from envbuilder.image.choose import choose_engine
     from envbuilder.lock.mirrors import mirrors_of
     from envbuilder.publish.pull import check_pinned, pull
+    from envbuilder.publish.verifying import admit_published
     from envbuilder.stack.settings import load_settings
 
     mirrors = mirrors_of(load_settings())
@@ -47,7 +49,7 @@ def command(reference: str, engine: str, allow_tag: bool, verify: bool, gpu: str
         check_pinned(reference, mirrors)
     chosen = choose_engine(engine)
     with TerminalProgress() as progress:
-        pulled = pull(reference, chosen, mirrors, progress)
+        pulled = pull(reference, chosen, mirrors, progress, admit_published)
     if not as_json:
         _show(pulled)
     reports = _verified(chosen, pulled.name, gpu, as_json) if verify else []
@@ -80,6 +82,7 @@ def _result(pulled: Pulled) -> dict[str, Any]:
         "bytes_moved": pulled.moved,
         "bytes_skipped": max(0, pulled.size - pulled.moved),
         "pulled": pulled.anew,
+        "signed_by": list(pulled.signed_by),
     }
 
 
@@ -90,5 +93,7 @@ def _show(pulled: Pulled) -> None:
     moved, skipped = result["bytes_moved"] / 1e6, result["bytes_skipped"] / 1e6
     click.echo(f"   image  {pulled.name}")
     click.echo(f"  digest  {pulled.digest}")
+    for who in pulled.signed_by:
+        click.echo(f"  signed  by {who}")
     click.echo(f"   moved  {moved:.1f} MB" + (f"; {skipped:.1f} MB was here already" if skipped else ""))
     click.echo(f"    next  envbuilder verify --gpu 0 --image {pulled.name}")

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from envbuilder.cli.sign import open_signer, signing_options
+
 if TYPE_CHECKING:
     from envbuilder.publish.export import Exported
+    from envbuilder.publish.signing.interface import Signer
 
 
 @click.command(name="push")
@@ -16,16 +20,23 @@ if TYPE_CHECKING:
 @click.option("--target", type=click.Choice(["runtime", "devel"]), default="runtime", help="Which image of the stack.")
 @click.option("--slim", is_flag=True, help="The slim image.")
 @click.option("--engine", type=click.Choice(["auto", "docker", "buildah"]), default="auto", help="Whose image.")
+@signing_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(stack: str, where: str, target: str, slim: bool, engine: str, as_json: bool) -> None:
+def command(
+    stack: str, where: str, target: str, slim: bool, engine: str, key: Path | None, keyless: bool, as_json: bool
+) -> None:
     """Push STACK's image to REF in a registry, or into the engine of another host over ssh.
 
     Only layers that are not there yet move; a broken upload goes on where it stopped. Logins are those of docker
     login, podman login or buildah login. The digest printed at the end names the image on every host.
 
+    To a registry go with it what is in it (docs/sbom.md) and where it comes from, and with --sign a signature
+    (docs/signing.md).
+
     \b
     Example:
       envbuilder push p40-debian registry.example/team/p40-debian:2025-09
+      envbuilder push p40-debian registry.example/team/p40-debian:2025-09 --sign release.key
       envbuilder push p40-debian ssh://me@p40-host
     """
     import json
@@ -33,12 +44,15 @@ def command(stack: str, where: str, target: str, slim: bool, engine: str, as_jso
     from envbuilder.cli.progress import TerminalProgress
 
     over_ssh = where.startswith("ssh://")
+    if over_ssh and (key or keyless):
+        raise click.UsageError("a signature goes to a registry or into an archive; over ssh goes the image alone.")
     if not over_ssh:
         from envbuilder.publish.push import check_target
 
         check_target(where)
+    signer = open_signer(key, keyless=keyless)
     with TerminalProgress() as progress:
-        exported = exported_image(stack, target, engine, progress, slim=slim)
+        exported = exported_image(stack, target, engine, progress, slim=slim, evidence=not over_ssh, signer=signer)
         result = _over_ssh(exported, where, progress) if over_ssh else _to_registry(exported, where, progress)
     if as_json:
         click.echo(json.dumps(result, indent=2))
@@ -46,21 +60,38 @@ def command(stack: str, where: str, target: str, slim: bool, engine: str, as_jso
         _show(result)
 
 
-def exported_image(stack: str, target: str, engine: str, progress: Any, *, slim: bool) -> Exported:
-    """The stack's image as a layout in the cache."""
+def exported_image(
+    stack: str,
+    target: str,
+    engine: str,
+    progress: Any,
+    *,
+    slim: bool,
+    evidence: bool = True,
+    signer: Signer | None = None,
+) -> Exported:
+    """The stack's image as a layout in the cache, with what is said of it beside it."""
     from envbuilder.image.choose import choose_engine
     from envbuilder.image.names import image_tag
+    from envbuilder.publish.evidence import lay_evidence
     from envbuilder.publish.export import export
     from envbuilder.stack.loading import load_stack
 
-    return export(choose_engine(engine), image_tag(load_stack(stack)[0].name, target, slim=slim), progress)
+    chosen = choose_engine(engine)
+    exported = export(chosen, image_tag(load_stack(stack)[0].name, target, slim=slim), progress)
+    if evidence:
+        lay_evidence(exported, chosen.name, signer, progress)
+    return exported
 
 
 def _to_registry(exported: Exported, where: str, progress: Any) -> dict[str, Any]:
+    from envbuilder.publish.evidence import documents_beside, send_evidence
     from envbuilder.publish.push import push
     from envbuilder.publish.remote import Remote
 
-    pushed = push(exported, Remote.open(where), progress)
+    remote = Remote.open(where)
+    pushed = push(exported, remote, progress)
+    send_evidence(exported, remote, progress)
     return {
         "image": exported.image.reference,
         "to": pushed.reference,
@@ -69,6 +100,7 @@ def _to_registry(exported: Exported, where: str, progress: Any) -> dict[str, Any
         "config": exported.config.digest,
         "bytes_moved": pushed.moved,
         "bytes_skipped": pushed.skipped,
+        "documents": documents_beside(exported),
     }
 
 
@@ -94,6 +126,8 @@ def _show(result: dict[str, Any]) -> None:
     click.echo(f"      to  {result['to']}")
     click.echo(f"  digest  {result['digest']}")
     click.echo(f"   moved  {moved:.1f} MB" + (f"; {skipped:.1f} MB was there already" if skipped else ""))
+    for document in result.get("documents", []):
+        click.echo(f"    with  {document}")
     if "pinned" in result:
         click.echo(f"\non the other host:\n  envbuilder pull {result['pinned']}")
     else:

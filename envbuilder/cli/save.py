@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from envbuilder.cli.sign import open_signer, signing_options
+
 
 @click.command(name="save")
 @click.argument("stack")
@@ -13,8 +15,11 @@ import click
 @click.option("--target", type=click.Choice(["runtime", "devel"]), default="runtime", help="Which image of the stack.")
 @click.option("--slim", is_flag=True, help="The slim image.")
 @click.option("--engine", type=click.Choice(["auto", "docker", "buildah"]), default="auto", help="Whose image.")
+@signing_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
-def command(stack: str, file: Path, target: str, slim: bool, engine: str, as_json: bool) -> None:
+def command(
+    stack: str, file: Path, target: str, slim: bool, engine: str, key: Path | None, keyless: bool, as_json: bool
+) -> None:
     """Write STACK's image to FILE, with what is attached to it: for hosts without a registry.
 
     The same image gives the same bytes. `envbuilder load FILE` verifies all of it first; docker load, podman load
@@ -31,8 +36,9 @@ def command(stack: str, file: Path, target: str, slim: bool, engine: str, as_jso
     from envbuilder.cli.push import exported_image
     from envbuilder.publish.archive import save
 
+    signer = open_signer(key, keyless=keyless)
     with TerminalProgress() as progress:
-        exported = exported_image(stack, target, engine, progress, slim=slim)
+        exported = exported_image(stack, target, engine, progress, slim=slim, signer=signer)
         saved = save(exported, file, progress)
     if as_json:
         result = {"image": exported.image.reference, "file": str(file), "bytes": saved.size, "sha256": saved.sha256}

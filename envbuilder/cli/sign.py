@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -38,20 +39,33 @@ def command(reference: str | None, key: Path | None, keyless: bool, new_key: Pat
         return _new_key(new_key)
     if not reference:
         raise click.UsageError("name an image by its digest: host/name@sha256:...")
-    if (key is not None) == keyless:
-        raise click.UsageError("sign with --key FILE or with --keyless.")
     from envbuilder.cli.progress import TerminalProgress
     from envbuilder.publish.verifying import sign_published
 
-    signer = open_signer(key)
+    signer = open_signer(key, keyless=keyless)
+    if signer is None:
+        raise click.UsageError("sign with --key FILE or with --keyless.")
     with TerminalProgress() as progress:
         digest = sign_published(reference, signer, progress)
     click.echo(f"{reference} is signed by {signer.who}\nthe signature is {digest}")
     return 0
 
 
-def open_signer(key: Path | None) -> Signer:
-    """Who signs with ``key``, asking for its password where it has one; without a key, whoever logs in."""
+def signing_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """``--sign FILE`` and ``--keyless`` of a command that sends an image away."""
+    keyless = click.option("--keyless", is_flag=True, help="Sign it as the identity you log in with, through Sigstore.")
+    key = click.option(
+        "--sign", "key", type=click.Path(dir_okay=False, path_type=Path), help="Sign it with this private key."
+    )
+    return key(keyless(function))
+
+
+def open_signer(key: Path | None, *, keyless: bool) -> Signer | None:
+    """Who signs: a key, asking for its password where it has one; whoever logs in; nobody."""
+    if key and keyless:
+        raise click.UsageError("sign with a key or with --keyless, not with both.")
+    if not key and not keyless:
+        return None
     if key is None:
         from envbuilder.publish.signing.keyless import KeylessSigner
 

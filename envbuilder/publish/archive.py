@@ -88,14 +88,16 @@ class Loaded:
     image: ImageInfo
     referrers: int
     anew: bool
+    signed_by: tuple[str, ...] = ()
 
 
-# Told of the archive's content before an engine sees it; raises when the image may not come in.
-Admit = Callable[[Content], None]
+# Told of the archive's content before an engine sees it; who signed it. It raises when the image may not come in.
+Admit = Callable[[Content], tuple[str, ...]]
 
 
-def admit_all(content: Content) -> None:
+def admit_all(content: Content) -> tuple[str, ...]:
     """Let in every image that is whole."""
+    return ()
 
 
 def load(path: Path, engine: Engine, progress: Progress, admit: Admit = admit_all) -> Loaded:
@@ -105,7 +107,7 @@ def load(path: Path, engine: Engine, progress: Progress, admit: Admit = admit_al
     HostError when the engine cannot take it, and whatever ``admit`` raises. The engine is then as it was before.
     """
     content = read_archive(path, progress)
-    admit(content)
+    signed_by = admit(content)
     image = present(engine, content.ids, content.name)
     anew = image is None
     if image is None:
@@ -118,4 +120,4 @@ def load(path: Path, engine: Engine, progress: Progress, admit: Admit = admit_al
         write_bytes(layout.folder / name, body)
     for entry in content.referrers:
         layout.tag(entry, "")
-    return Loaded(content.name, content.published.digest, image, len(content.referrers), anew)
+    return Loaded(content.name, content.published.digest, image, len(content.referrers), anew, signed_by)

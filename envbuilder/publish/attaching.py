@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from envbuilder.publish.layout import EMPTY, MANIFEST, Descriptor, Layout, canonical, describe, read_manifest
+from envbuilder.publish.layout import (
+    EMPTY,
+    MANIFEST,
+    Descriptor,
+    Layout,
+    canonical,
+    describe,
+    describe_artifact,
+    read_manifest,
+)
 from envbuilder.publish.remote import Remote
 from envbuilder.report.progress import Progress
 
@@ -22,6 +31,10 @@ class Document:
     media_type: str
     artifact_type: str
     annotations: Mapping[str, str] = field(default_factory=dict)
+
+    def noting(self, annotations: Mapping[str, str]) -> Document:
+        """The same document with further annotations on its artifact."""
+        return replace(self, annotations={**self.annotations, **annotations})
 
     def manifest(self, subject: Descriptor) -> bytes:
         """The manifest of the artifact, an OCI 1.1 image manifest whose ``subject`` is the image."""
@@ -60,18 +73,11 @@ def attach_beside(layout: Layout, document: Document, subject: Descriptor) -> De
     """Store ``document`` beside the image in a layout, listed in its index; the descriptor of its manifest."""
     layout.add(_EMPTY_BODY, EMPTY)
     layout.add(document.body, document.media_type)
-    entry = layout.add(document.manifest(subject), MANIFEST, artifact_type=document.artifact_type)
+    body = document.manifest(subject)
+    layout.add(body, MANIFEST)
+    entry = describe_artifact(body)
     layout.tag(entry, "")
     return entry
-
-
-def attached_beside(layout: Layout, digest: str, artifact_types: tuple[str, ...], limit: int) -> Iterator[bytes]:
-    """Like ``attached``, out of a layout."""
-    listed = [entry for entry in layout.index() if entry.artifact_type in artifact_types]
-    for entry in listed[:_MOST]:
-        layer = _document_of(layout.path(entry.digest).read_bytes(), digest)
-        if layer is not None and layer.size <= limit and layout.path(layer.digest).is_file():
-            yield layout.path(layer.digest).read_bytes()
 
 
 def _document_of(manifest: bytes, digest: str) -> Descriptor | None:

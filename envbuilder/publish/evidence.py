@@ -1,15 +1,21 @@
-"""What is said of an image when it is published: what is in it, how it came to be, and who stands for it."""
+"""What is said of an image when it leaves: what is in it, how it came to be, and who stands for it.
+
+The documents lie beside the image in its layout, once; an archive takes them along, a registry gets them attached.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 
+from envbuilder import __version__
 from envbuilder.errors import EnvbuilderError
 from envbuilder.image.building import INPUTS_LABEL
 from envbuilder.image.engine import ImageInfo
+from envbuilder.image.names import TARGET_LABEL
 from envbuilder.image.slimming import SLIM_LABEL
 from envbuilder.lock.reading import load_lock
-from envbuilder.publish.attaching import Document, attach
+from envbuilder.publish.attaching import Document, attach_beside
+from envbuilder.publish.export import Exported, parts_of
 from envbuilder.publish.layout import Descriptor
 from envbuilder.publish.provenance import Origin, builder_of, provenance
 from envbuilder.publish.remote import Remote
@@ -20,41 +26,60 @@ from envbuilder.publish.statements import MEDIA_TYPE, PROVENANCE, SIGNED, statem
 from envbuilder.report.progress import Progress
 from envbuilder.stack.loading import load_stack
 
-_PREDICATE = "in-toto.io/predicate-type"
+# What a document is and who made it: one that is there already is not made again.
+_WHAT = "io.envbuilder.document"
+_BY = "io.envbuilder.by"
+_TOOL = f"envbuilder {__version__}"
 
 
-def attach_evidence(
-    remote: Remote, subject: Descriptor, image: ImageInfo, engine: str, signer: Signer | None, progress: Progress
-) -> list[str]:
-    """Store what is said of ``image`` beside it in its repository; the digests of the documents.
+def lay_evidence(exported: Exported, engine: str, signer: Signer | None, progress: Progress) -> None:
+    """Have the documents on the image beside it in its layout.
 
-    ``subject`` describes its manifest there, ``engine`` names the store it is read from. With a ``signer`` the
-    provenance is signed, and the image. The same image gives the same documents, which are stored once.
+    With a ``signer`` the provenance is signed, and the image. ``engine`` names the store it came from. What is there
+    already, by the same envbuilder or the same signer, stays; the same image gives the same documents.
     """
-    name = f"{remote.name.host}/{remote.name.repository}"
-    digests = []
-    for document in documents_on(name, subject.digest, image, engine, signer, progress):
-        progress.item(document.artifact_type)
-        digests.append(attach(remote, document, subject, progress))
-    return digests
-
-
-def documents_on(
-    name: str, digest: str, image: ImageInfo, engine: str, signer: Signer | None, progress: Progress
-) -> Iterator[Document]:
-    """The documents on the image published as ``name`` under ``digest``."""
-    contents = contents_of(image.reference, progress, engine=engine)
-    progress.stage("bill of materials, provenance" + (f", signed by {signer.who}" if signer else ""))
-    yield Document(cyclonedx.cyclonedx_text(contents).encode(), cyclonedx.MEDIA_TYPE, cyclonedx.MEDIA_TYPE)
-    yield Document(spdx.spdx_text(contents).encode(), spdx.MEDIA_TYPE, spdx.MEDIA_TYPE)
-    origin = origin_of(image)
+    origin = origin_of(exported.image)
+    wanted: dict[tuple[str, str], Callable[[], Document]] = {}
+    if not {("cyclonedx", _TOOL), ("spdx", _TOOL)} <= _there(exported):
+        # Docker has no folders to read: its image lies in the layout by now.
+        source = exported.image.reference if engine == "buildah" else str(exported.layout.folder)
+        contents = contents_of(source, progress, engine=engine)
+        progress.stage("write its bill of materials")
+        wanted["cyclonedx", _TOOL] = lambda: _sbom(cyclonedx.cyclonedx_text(contents), cyclonedx.MEDIA_TYPE)
+        wanted["spdx", _TOOL] = lambda: _sbom(spdx.spdx_text(contents), spdx.MEDIA_TYPE)
+    name = exported.image.reference
     if origin is None:
         progress.log("no provenance: the stack and lock this image was built from are not at hand")
     else:
-        said = provenance(name, digest, origin)
-        yield signer.sign(said) if signer else Document(said, MEDIA_TYPE, MEDIA_TYPE, {_PREDICATE: PROVENANCE})
+        said = provenance(name, exported.digest, origin)
+        made_by = f"{_TOOL}, signed by {signer.who}" if signer else _TOOL
+        wanted["provenance", made_by] = lambda: signer.sign(said) if signer else _unsigned(said)
     if signer:
-        yield signature(name, digest, signer)
+        wanted["signature", signer.who] = lambda: signature(name, exported.digest, signer)
+    subject = Descriptor(exported.manifest.media_type, exported.digest, exported.manifest.size)
+    for what, by in wanted.keys() - _there(exported):
+        document = wanted[what, by]()
+        attach_beside(exported.layout, document.noting({_WHAT: what, _BY: by}), subject)
+
+
+def documents_beside(exported: Exported) -> list[str]:
+    """What lies beside the image: ``signature by key ...``."""
+    return sorted(f"{what} by {by}" for what, by in _there(exported) if what)
+
+
+def send_evidence(exported: Exported, remote: Remote, progress: Progress) -> int:
+    """Attach every document that lies beside the image to it in its repository; how many are new there."""
+    entries = exported.layout.referrers(exported.digest)
+    there = {entry.digest for entry in remote.referrers(exported.digest)}
+    new = [entry for entry in entries if entry.digest not in there]
+    subject = Descriptor(exported.manifest.media_type, exported.digest, exported.manifest.size)
+    for entry in new:
+        progress.item(entry.annotations.get(_WHAT, entry.digest))
+        config, layers = parts_of(exported.layout.manifest(entry.digest))
+        for blob in (config, *layers):
+            remote.upload(exported.layout.path(blob.digest), blob, progress)
+        remote.attach(exported.layout.path(entry.digest).read_bytes(), subject)
+    return len(new)
 
 
 def signature(name: str, digest: str, signer: Signer) -> Document:
@@ -72,8 +97,19 @@ def origin_of(image: ImageInfo) -> Origin | None:
         return None
     if lock.digest != labels.get("io.envbuilder.lock"):
         return None
-    target = "devel" if ":devel" in image.reference else "runtime"
-    slim = SLIM_LABEL in labels
-    return Origin(
-        stack, lock, target, slim, labels.get(INPUTS_LABEL, ""), builder_of(stack.name, target, slim, image.id)
-    )
+    target, slim = labels.get(TARGET_LABEL, "runtime"), SLIM_LABEL in labels
+    builder = builder_of(stack.name, target, slim, image.id)
+    return Origin(stack, lock, target, slim, labels.get(INPUTS_LABEL, ""), builder)
+
+
+def _there(exported: Exported) -> set[tuple[str, str]]:
+    entries = exported.layout.referrers(exported.digest)
+    return {(entry.annotations.get(_WHAT, ""), entry.annotations.get(_BY, "")) for entry in entries}
+
+
+def _sbom(text: str, media_type: str) -> Document:
+    return Document(text.encode(), media_type, media_type)
+
+
+def _unsigned(said: bytes) -> Document:
+    return Document(said, MEDIA_TYPE, MEDIA_TYPE, {"in-toto.io/predicate-type": PROVENANCE})

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from envbuilder import data
@@ -27,17 +27,22 @@ _MAX_LAYERS = 512
 _LAYERS = ("application/vnd.oci.image.layer.v1.tar", "application/vnd.docker.image.rootfs.diff.tar")
 _GONE = "Images do vanish. Ask whoever pushed it, or take it from an archive: envbuilder load."
 
-# Told of the image's manifest before anything else of it is fetched; raises when the image may not come in.
-Admit = Callable[[Remote, Descriptor], None]
+# Told of the image's manifest, and where it may come from, before anything else of it is fetched; who signed it. It
+# raises when the image may not come in.
+Admit = Callable[[Sequence[Remote], Descriptor], tuple[str, ...]]
 
 
-def admit_all(remote: Remote, manifest: Descriptor) -> None:
+def admit_all(remotes: Sequence[Remote], manifest: Descriptor) -> tuple[str, ...]:
     """Let in every image whose digest is right."""
+    return ()
 
 
 @dataclass(frozen=True)
 class Pulled:
-    """What a pull came to: ``moved`` bytes came, ``name`` is what the engine calls the image."""
+    """What a pull came to: ``moved`` bytes came, ``name`` is what the engine calls the image.
+
+    ``signed_by`` says whose signatures the policy of this host asked for and got.
+    """
 
     name: str
     pinned: str
@@ -46,6 +51,7 @@ class Pulled:
     moved: int
     size: int
     anew: bool
+    signed_by: tuple[str, ...] = ()
 
 
 def digest_now(reference: str, mirrors: Mirrors) -> str:
@@ -79,17 +85,17 @@ def pull(reference: str, engine: Engine, mirrors: Mirrors, progress: Progress, a
         manifest, body = _manifest(remotes, digest)
         config, layers = parts_of(read_manifest(body))
         _check_parts(config, layers)
-        admit(remotes[-1], manifest)
+        signed_by = admit(remotes, manifest)
         moved = _fetch((config,), remotes, progress)
         name = name_for(path_of(item_of(config)).read_bytes(), remotes[-1].name, digest)
         size = config.size + sum(layer.size for layer in layers)
         pinned = remotes[-1].pinned(digest)
         if there := present(engine, (config.digest, manifest.digest), name):
-            return Pulled(name, pinned, digest, there, moved, size, False)
+            return Pulled(name, pinned, digest, there, moved, size, False, signed_by)
         check_fits(engine, unpacked_size(layers))
         moved += _fetch(layers, remotes, progress)
         image = install(engine, manifest, config, layers, name, progress)
-    return Pulled(name, pinned, digest, image, moved, size, True)
+    return Pulled(name, pinned, digest, image, moved, size, True, signed_by)
 
 
 def _manifest(remotes: list[Remote], digest: str) -> tuple[Descriptor, bytes]:

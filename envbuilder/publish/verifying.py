@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
-from envbuilder.errors import InputError, Place
-from envbuilder.publish.attaching import attach, attached, attached_beside
+from envbuilder.errors import InputError, Place, SourceError
+from envbuilder.image.archives import blob
+from envbuilder.publish.archive_reading import Content
+from envbuilder.publish.attaching import attach, attached
 from envbuilder.publish.evidence import signature
-from envbuilder.publish.layout import Descriptor, Layout
+from envbuilder.publish.export import parts_of
+from envbuilder.publish.layout import Descriptor, read_manifest
 from envbuilder.publish.policy import ARCHIVE, LONGEST, admit, artifact_types, rules_for
 from envbuilder.publish.remote import Remote
 from envbuilder.publish.signing.interface import Signer
@@ -33,23 +36,38 @@ def sign_published(reference: str, signer: Signer, progress: Progress) -> str:
     return attach(remote, signature(_name(remote), digest, signer), subject, progress)
 
 
-def admit_published(remotes: Iterable[Remote], digest: str) -> tuple[str, ...]:
-    """Hold the image ``digest`` against the policy, before any of it is used; who signed it, nobody when none need.
+def admit_published(remotes: Sequence[Remote], manifest: Descriptor) -> tuple[str, ...]:
+    """Hold an image against the policy before any of it is used; who signed it, nobody when none need.
 
-    The signatures are looked for at each of ``remotes``, the mirrors first. Raises IntegrityError when it is refused.
+    Its signatures are looked for at each of ``remotes``, mirrors first, the registry itself last; of several, one that
+    does not answer is passed over. Raises IntegrityError when the image is refused.
     """
-    remotes = list(remotes)
-    rules = rules_for(_name(remotes[0]))
+    name = _name(remotes[-1])
+    rules = rules_for(name)
     if not rules:
         return ()
-    documents = [d for remote in remotes for d in attached(remote, digest, artifact_types(rules), LONGEST)]
-    return admit(_name(remotes[0]), digest, documents, rules)
+    documents: list[bytes] = []
+    silent: list[SourceError] = []
+    for remote in remotes:
+        try:
+            documents += attached(remote, manifest.digest, artifact_types(rules), LONGEST)
+        except SourceError as error:
+            silent.append(error)
+    if len(silent) == len(remotes):
+        raise silent[-1]
+    return admit(name, manifest.digest, documents, rules)
 
 
-def admit_archive(layout: Layout, digest: str) -> tuple[str, ...]:
-    """The same for an image that came as a file: the signatures are those beside it in ``layout``."""
+def admit_archive(content: Content) -> tuple[str, ...]:
+    """The same for an image that came as a file: its signatures came along in it."""
     rules = rules_for(ARCHIVE)
-    return admit(ARCHIVE, digest, list(attached_beside(layout, digest, artifact_types(rules), LONGEST)), rules)
+    types = artifact_types(rules)
+    documents = []
+    for entry in content.referrers:
+        _, layers = parts_of(read_manifest(content.documents[blob(entry.digest)]))
+        if entry.artifact_type in types and len(layers) == 1 and layers[0].size <= LONGEST:
+            documents.append(content.documents[blob(layers[0].digest)])
+    return admit(ARCHIVE, content.published.digest, documents, rules)
 
 
 def _name(remote: Remote) -> str:

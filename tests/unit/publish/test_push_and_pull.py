@@ -268,8 +268,8 @@ def test_what_the_policy_refuses_is_not_fetched(registry: FakeRegistry, elsewher
     engine = StandInEngine()
     asked: list[tuple[str, str]] = []
 
-    def refuse(remote: Remote, manifest: Descriptor) -> None:
-        asked.append((remote.name.repository, manifest.digest))
+    def refuse(remotes: list[Remote], manifest: Descriptor) -> tuple[str, ...]:
+        asked.append((remotes[-1].name.repository, manifest.digest))
         raise IntegrityError("it is not signed")
 
     before = len(registry.asked)

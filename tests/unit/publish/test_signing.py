@@ -11,16 +11,16 @@ import pytest
 
 from envbuilder.cli import run
 from envbuilder.errors import InputError, IntegrityError
-from envbuilder.publish.attaching import Document, attach, attach_beside, attached_beside
+from envbuilder.publish.attaching import Document, attach, attached
 from envbuilder.publish.evidence import signature
-from envbuilder.publish.layout import MANIFEST, Layout, describe
+from envbuilder.publish.layout import MANIFEST, describe
 from envbuilder.publish.policy import admit, artifact_types, rules_for
 from envbuilder.publish.remote import Remote
 from envbuilder.publish.signing.interface import Outcome
 from envbuilder.publish.signing.keyless import BUNDLE, KeylessVerifier
 from envbuilder.publish.signing.keys import PASSWORD, PasswordNeededError, load_signer, load_verifier, new_key
 from envbuilder.publish.statements import PROVENANCE, SIGNED, statement
-from envbuilder.publish.verifying import admit_archive, admit_published
+from envbuilder.publish.verifying import admit_published
 from envbuilder.report.progress import Silent
 
 IMAGE = "sha256:" + "a" * 64
@@ -158,25 +158,13 @@ def test_a_wrong_policy_stops(user, keys, text, says):
         rules_for(NAME)
 
 
-def test_a_signature_travels_beside_an_image_in_a_layout(keys, user, tmp_path):
-    user(rule(match="archive"))
-    layout = Layout(tmp_path / "layout")
-    image = layout.add(b'{"schemaVersion": 2, "layers": []}', MANIFEST)
-    layout.tag(image, "p40")
-    with pytest.raises(IntegrityError, match="is refused: it is not signed"):
-        admit_archive(layout, image.digest)
-    attach_beside(layout, signature("archive", image.digest, keys[0]), image)
-    assert admit_archive(layout, image.digest) == (f"{keys[0].who} (ours.pub)",)
-    assert layout.index()[0].digest == image.digest
-
-
-def test_a_document_whose_manifest_names_another_image_is_not_looked_at(tmp_path):
-    layout = Layout(tmp_path / "layout")
+def test_a_document_of_another_image_or_one_too_long_is_not_looked_at(registry):
+    remote = Remote.open(f"{registry.host}/team/p40:v1")
     image, other = describe(b"{}", MANIFEST), describe(b"{ }", MANIFEST)
-    attach_beside(layout, Document(b"said", "text/plain", "text/x"), other)
-    assert list(attached_beside(layout, image.digest, ("text/x",), 100)) == []
-    assert list(attached_beside(layout, other.digest, ("text/x",), 100)) == [b"said"]
-    assert list(attached_beside(layout, other.digest, ("text/x",), 3)) == [], "longer than asked for"
+    attach(remote, Document(b"said", "text/plain", "text/x"), other, Silent())
+    assert list(attached(remote, image.digest, ("text/x",), 100)) == []
+    assert list(attached(remote, other.digest, ("text/x",), 100)) == [b"said"]
+    assert list(attached(remote, other.digest, ("text/x",), 3)) == [], "longer than asked for"
 
 
 def test_a_manifest_of_a_document_is_an_oci_artifact():
@@ -305,17 +293,18 @@ def test_an_image_is_signed_in_its_registry_and_admitted_from_there(keys, user, 
     remote = Remote.open(f"{registry.host}/team/p40:v1")
     body = b'{"schemaVersion":2,"mediaType":"%s"}' % MANIFEST.encode()
     digest = remote.put_manifest(body, MANIFEST, "v1")
+    subject = describe(body, MANIFEST)
     user(rule(match=f"{registry.host}/*"))
     with pytest.raises(IntegrityError, match="it is not signed"):
-        admit_published([remote], digest)
+        admit_published([remote], subject)
     for _ in range(2):
         assert run(["sign", f"{registry.host}/team/p40@{digest}", "--key", "../theirs"]) == 0
     assert len(remote.referrers(digest)) == 1, "ed25519 signs the same bytes the same way"
     with pytest.raises(IntegrityError, match="signed by somebody else"):
-        admit_published([remote], digest)
+        admit_published([remote], subject)
     assert run(["sign", f"{registry.host}/team/p40@{digest}", "--key", "../ours"]) == 0
     assert keys[0].who in capsys.readouterr().out
-    assert admit_published([remote], digest) == (f"{keys[0].who} (ours.pub)",)
+    assert admit_published([remote], subject) == (f"{keys[0].who} (ours.pub)",)
 
 
 def test_a_signature_that_a_registry_moves_to_another_image_is_refused(keys, user, registry):
@@ -325,10 +314,10 @@ def test_a_signature_that_a_registry_moves_to_another_image_is_refused(keys, use
     evil = describe(b'{"schemaVersion":2,"evil":1}', MANIFEST)
     attach(remote, signature(NAME, IMAGE, keys[0]), evil, Silent())
     with pytest.raises(IntegrityError, match="is for another image"):
-        admit_published([remote], evil.digest)
+        admit_published([remote], evil)
 
 
 def test_an_unsigned_registry_is_asked_nothing_when_no_policy_matches(registry, user):
     user(rule(match="elsewhere/*"))
-    assert admit_published([Remote.open(f"{registry.host}/team/p40:v1")], IMAGE) == ()
+    assert admit_published([Remote.open(f"{registry.host}/team/p40:v1")], describe(b"", MANIFEST)) == ()
     assert registry.asked == []
