@@ -83,6 +83,7 @@ relock-tools: $(VENV)/.ready
 	$(RELOCK) -o requirements/uv.txt requirements/uv.in
 	$(RELOCK) -o requirements/dev.txt pyproject.toml requirements/dev.in
 	$(COMPILE) --python-version 3.11 -o requirements/smoke.txt requirements/smoke.in
+	$(COMPILE) --python-version 3.11 -o requirements/scanner.txt requirements/scanner.in
 
 clean:
 	rm -rf $(VENV) $(SMOKE) dist build

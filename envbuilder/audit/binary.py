@@ -67,6 +67,11 @@ class Binary:
     linkage_unseen: bool = False
 
     @property
+    def is_binary(self) -> bool:
+        """Whether it is machine code or device code at all, or seems to be damaged such."""
+        return bool(self.machine or self.units or self.doubts)
+
+    @property
     def has_code(self) -> bool:
         """Whether any device code is in it, empty units included."""
         return bool(self.units)

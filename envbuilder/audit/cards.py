@@ -1,4 +1,4 @@
-"""Which cards there are, and which driver code asks for (``cards.toml``, ``gpus/*.toml``)."""
+"""Which cards there are, and which driver code asks for (``stack/compat``, ``gpus/*.toml``, ``ptx.toml``)."""
 
 from __future__ import annotations
 
@@ -32,16 +32,21 @@ class Card:
         return max(isa for isa, driver in _isa_drivers().items() if _numbers(driver)[0] <= self.last_branch)
 
 
-@lru_cache(maxsize=1)
-def _table() -> dict[str, Any]:
-    return toml.load(Path(__file__).with_name("cards.toml"))
+@lru_cache(maxsize=2)
+def _compat(name: str) -> dict[str, Any]:
+    # As it stands: importing the models that check these files takes longer than most audits.
+    return toml.load(Path(__file__).parents[1] / "stack" / "compat" / name)
 
 
 @lru_cache(maxsize=1)
 def known_cards() -> tuple[Card, ...]:
     """One card for each architecture, oldest first."""
-    rows = _table()["architecture"]
-    return tuple(Card(_arch(r["capability"]), f"{r['name']}: {r['cards']}", r.get("last_branch")) for r in rows)
+    last = {name: row["branch"] for row in _compat("cuda.toml")["driver"] for name in row["architectures"]}
+    return tuple(
+        Card(_arch(row["capability"]), f"{row['architecture']}: {row['family']}", last.get(row["architecture"]))
+        for row in _compat("cards.toml")["card"]
+        if "family" in row
+    )
 
 
 def find_card(text: str) -> Card:
@@ -73,7 +78,8 @@ def driver_for_isa(isa: tuple[int, int]) -> str | None:
 
 def driver_for_cuda(major: int) -> str | None:
     """The least Linux driver for SASS of a CUDA release of this major version."""
-    return {row["major"]: row["driver"] for row in _table()["cuda"]}.get(major)
+    rows = _compat("cuda.toml")["toolkit"]
+    return next((row["minimum_driver"] for row in rows if f"{major}.0" in row["release"]), None)
 
 
 def newest(drivers: Iterable[str]) -> str | None:
@@ -83,7 +89,8 @@ def newest(drivers: Iterable[str]) -> str | None:
 
 @lru_cache(maxsize=1)
 def _isa_drivers() -> dict[tuple[int, int], str]:
-    return {_pair(row["version"]): row["driver"] for row in _table()["ptx"]["isa"]}
+    table = toml.load(Path(__file__).with_name("ptx.toml"))
+    return {_pair(row["version"]): row["driver"] for row in table["isa"]}
 
 
 def _numbers(version: str) -> tuple[int, ...]:

@@ -39,7 +39,7 @@ class Collection:
     ``kind`` is ``file``, ``wheel``, ``directory``, ``environment``, ``image`` or ``list``. ``unseen`` says what was not
     looked at and why, ``note`` how much was. ``complete`` tells that all libraries a program finds are in here, but for
     the host driver's: then a missing one is a fault. ``glibc`` is the base's glibc release where it is known, ``cuda``
-    torch's CUDA release.
+    torch's CUDA release. ``nothing`` says why there is nothing to judge, where that is so.
     """
 
     subject: str
@@ -51,6 +51,7 @@ class Collection:
     glibc: str = ""
     cuda: str = ""
     note: str = ""
+    nothing: str = ""
 
     @property
     def binaries(self) -> list[Binary]:

@@ -186,7 +186,9 @@ def _oci_image(blobs: _Blobs, index: Any, depth: int) -> tuple[str, list[str]]:
         raise ValueError("index in index in index")
     if "layers" in index:
         return _blob(index["config"]["digest"]), [_blob(layer["digest"]) for layer in index["layers"][:_MAX_LAYERS]]
-    choices = [m for m in index["manifests"] if m.get("platform", {}).get("architecture") != "unknown"]
+    # What is said of an image (signatures, bills of materials) may lie beside it: an artifact, or of no known platform.
+    images = [m for m in index["manifests"] if not m.get("artifactType")]
+    choices = [m for m in images if m.get("platform", {}).get("architecture") != "unknown"]
     amd64 = [m for m in choices if m.get("platform", {}).get("architecture", "amd64") == "amd64"]
     chosen = (amd64 or choices)[0]
     return _oci_image(blobs, _json(blobs, _blob(chosen["digest"])), depth + 1)

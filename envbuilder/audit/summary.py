@@ -36,7 +36,7 @@ def overall(verdicts: Sequence[PackageVerdict], collection: Collection) -> Verdi
     guilty = [v for v in telling if v.answer is Answer.NO and not v.harmless]
     if guilty or (telling and all(v.answer is Answer.NO for v in telling)):
         return Verdict.NO
-    if collection.unseen or any(v.answer is Answer.UNKNOWN and not v.harmless for v in telling):
+    if collection.nothing or collection.unseen or any(v.answer is Answer.UNKNOWN and not v.harmless for v in telling):
         return Verdict.UNKNOWN
     return Verdict.YES
 
@@ -55,22 +55,25 @@ def report_for(collections: Sequence[Collection], card: Card, findings: Sequence
         answer = overall(packages, collection)
         verdicts.append(answer)
         shown = [p for p in packages if p.answer is not Answer.NO_CODE] or packages[:_NAMED_FILES]
+        shown = [] if collection.nothing else shown
         rows += [(p.title or collection.subject, _said(p), _how(p), p.driver or "") for p in shown]
         faults += [_fault(p, collection) for p in packages if _is_fault(p, answer)]
         faults += _unseen(collection)
-        notes += [collection.note] if collection.note else []
+        notes += [note for note in (collection.note, _nothing([collection])) if note]
         targets.append(_facts(collection, packages, answer))
     verdict = worst(verdicts)
     if any(f.severity is Severity.ERROR for f in findings):
         verdict = Verdict.NO
     driver = newest(p.driver for p in everything if p.driver and p.answer.runs)
+    nothing = all(c.nothing for c in collections)
+    summary = [] if nothing else [_summary(verdict, everything, findings, card, driver)]
     return Report(
         command="audit",
         subject=", ".join(c.subject for c in collections),
         verdict=verdict,
-        summary="; ".join([_summary(verdict, everything, findings, card, driver), *notes]),
+        summary="; ".join([*summary, *notes]),
         findings=(*faults, *findings),
-        tables=(Table("", ("package", "answer", "how", "driver"), tuple(rows)),),
+        tables=(Table("", ("package", "answer", "how", "driver"), tuple(rows)),) if rows else (),
         facts={
             "card": {"name": card.title, "sm": card.arch.sm, "last_driver_branch": card.last_branch},
             "driver": driver,
@@ -104,7 +107,9 @@ def report_for_all(collections: Sequence[Collection], findings: Sequence[Finding
         )
         able += [card.arch.sm] if verdict is Verdict.YES else []
     unseen = any(c.unseen for c in collections)
-    if not anything and not unseen:
+    if nothing := _nothing(collections):
+        verdict, summary = Verdict.UNKNOWN, nothing
+    elif not anything and not unseen:
         verdict, summary = Verdict.YES, "there is no device code in it: any card will do"
     elif able:
         verdict, summary = Verdict.YES, f"it runs on {', '.join(able)}"
@@ -122,6 +127,13 @@ def report_for_all(collections: Sequence[Collection], findings: Sequence[Finding
         else (),
         facts={"cards": facts, "targets": [_contents(c) for c in collections]},
     )
+
+
+def _nothing(collections: Sequence[Collection]) -> str:
+    """What is said when there is nothing to judge in any of the targets."""
+    if all(c.nothing for c in collections):
+        return "nothing to judge: " + "; ".join(f"{c.subject}: {c.nothing}" for c in collections)
+    return ""
 
 
 def worst(verdicts: Sequence[Verdict]) -> Verdict:
@@ -233,7 +245,7 @@ def _summary(
     if verdict is Verdict.UNKNOWN:
         unknown = [p.title for p in telling if p.answer is Answer.UNKNOWN]
         what = f": {', '.join(unknown[:_NAMED_FILES])}" if unknown else ""
-        return f"whether it runs on {card} cannot be told from what was seen{what}"
+        return f"whether all of it runs on {card} cannot be told from what was seen{what}"
     if not telling:
         return "there is no device code in it: any card will do"
     jit = [p.title for p in telling if p.answer is Answer.JIT]

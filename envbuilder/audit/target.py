@@ -20,6 +20,12 @@ Locator = Callable[[Path], WheelList]
 # Lock and requirements files are told by their names: their text could be anything's.
 LIST_SUFFIXES = (".txt", ".in")
 _MB = 1e6
+# By kind, what is said of a target without any binary. A wheel or an environment of pure Python runs on any card.
+_NOTHING = {
+    "file": "it is no library, object, archive or device code",
+    "directory": "no library, no device code and no installed package lies in it",
+    "image": "no library and no device code lies in it",
+}
 
 
 def collect(
@@ -29,7 +35,13 @@ def collect(
 
     Raises InputError when there is nothing of that name.
     """
-    progress = progress or Silent()
+    collection = _collect(target, cards, progress or Silent(), locate)
+    if not collection.nothing and not collection.unseen and not any(b.is_binary for b in collection.binaries):
+        collection.nothing = _NOTHING.get(collection.kind, "")
+    return collection
+
+
+def _collect(target: str, cards: Sequence[Arch], progress: Progress, locate: Locator | None) -> Collection:
     path = Path(target)
     if path.is_dir():
         return collect_layout(path, cards, progress) if is_layout(path) else collect_tree(path, cards, progress)

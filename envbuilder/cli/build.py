@@ -65,6 +65,7 @@ def build(
     stack: str, target: str, engine: str, no_cache: bool = False, *, slim: bool = False
 ) -> tuple[dict[str, Any], Path]:
     """Build with progress on the terminal and the full log in a file; the record and where it was written."""
+    from envbuilder.cli.borrowed import tell_borrowed
     from envbuilder.cli.progress import TerminalProgress
     from envbuilder.cli.why import explain_log
     from envbuilder.errors import BuildError
@@ -75,6 +76,7 @@ def build(
     from envbuilder.stack.loading import load_stack
 
     loaded, gpu = load_stack(stack)
+    tell_borrowed(loaded.name)
     lock = load_lock(loaded)
     chosen = choose_engine(engine)
     log = log_path(loaded.name, target)

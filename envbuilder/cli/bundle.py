@@ -23,12 +23,14 @@ def command(stack: str, file: Path, as_json: bool) -> None:
     """
     import json
 
+    from envbuilder.cli.borrowed import tell_borrowed
     from envbuilder.cli.progress import TerminalProgress
     from envbuilder.image.bundling import write_bundle
     from envbuilder.lock.reading import load_lock
     from envbuilder.stack.loading import load_stack
 
     loaded, gpu = load_stack(stack)
+    tell_borrowed(loaded.name)
     lock = load_lock(loaded)
     with TerminalProgress() as progress:
         size = write_bundle(loaded, gpu, lock, file, progress)

@@ -13,7 +13,7 @@ import click
 @click.argument("stack")
 @click.option("--image", required=True, metavar="REF@DIGEST", help="The image, by digest, as the hosts reach it.")
 @click.option("--model", required=True, metavar="DIR", help="The model's folder on the hosts; mounted read-only.")
-@click.option("--data", required=True, metavar="DIR", help="Folder of train.parquet and test.parquet; read-only.")
+@click.option("--data", required=True, metavar="DIR", help="Folder of train.parquet; read-only.")
 @click.option("--results", required=True, metavar="DIR", help="Folder for reports and checkpoints; written to.")
 @click.option("--nodes", type=click.IntRange(1), default=1, show_default=True, help="Hosts; more make one Ray cluster.")
 @click.option("--gpus-per-node", type=click.IntRange(1), default=1, show_default=True, help="Cards of each host.")

@@ -28,6 +28,7 @@ def command(stack: str, target: str, as_json: bool) -> None:
     import json
     import time
 
+    from envbuilder.cli.borrowed import tell_borrowed
     from envbuilder.cli.progress import TerminalProgress
     from envbuilder.data import cache_root
     from envbuilder.fetch.fetching import TARGETS, fetch
@@ -36,6 +37,7 @@ def command(stack: str, target: str, as_json: bool) -> None:
 
     started = time.monotonic()
     loaded, _ = load_stack(stack)
+    tell_borrowed(loaded.name)
     with TerminalProgress() as progress:
         done = fetch(loaded, load_lock(loaded), progress, TARGETS if target == "devel" else (target,))
     seconds = time.monotonic() - started

@@ -147,6 +147,7 @@ def _counts(done: Locked) -> dict[str, int]:
 
 
 def _check(names: list[str], as_json: bool) -> int:
+    from envbuilder.cli.borrowed import tell_borrowed
     from envbuilder.lock.check import check_lock
     from envbuilder.report.present import as_json as json_of
     from envbuilder.report.present import print_text
@@ -154,7 +155,9 @@ def _check(names: list[str], as_json: bool) -> int:
 
     code = 0
     for name in names:
-        report = check_lock(load_stack(name)[0])
+        loaded, _ = load_stack(name)
+        tell_borrowed(loaded.name)
+        report = check_lock(loaded)
         code = max(code, report.verdict.exit_code)
         if as_json:
             click.echo(json_of(report), nl=False)

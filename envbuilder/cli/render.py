@@ -21,11 +21,15 @@ def command(stack: str | None, check: bool, as_json: bool) -> int:
     """
     import json
 
+    from envbuilder.cli.borrowed import tell_borrowed
     from envbuilder.files import write_text
     from envbuilder.render.outputs import render_stacks, stale
     from envbuilder.stack.loading import stack_names
 
-    files = render_stacks([stack] if stack else stack_names())
+    names = [stack] if stack else stack_names()
+    files = render_stacks(names)
+    for name in names:
+        tell_borrowed(name)
     changed = stale(files)
     if not check:
         for path in changed:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,7 +37,12 @@ if TYPE_CHECKING:
 @click.option("--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Sequences of a step.")
 @click.option("--micro-batch", type=click.IntRange(min=1), help="Sequences of one forward (default: by the plan).")
 @click.option("--checkpointing/--no-checkpointing", default=None, help="Gradient checkpointing (default: by the plan).")
-@click.option("--offload", is_flag=True, help="Keep optimiser states in host memory; slow.")
+@click.option(
+    "--offload",
+    type=click.Choice(["optimiser", "reference"]),
+    multiple=True,
+    help="Keep it in host memory between uses; may be given twice.",
+)
 @click.option("--steps", type=click.IntRange(min=1), help="Steps in all (default: one pass over the data).")
 @click.option(
     "--save-every",
@@ -67,6 +73,7 @@ def command(**given: Any) -> int:
       envbuilder train p40-debian --model Qwen2.5-0.5B-Instruct/ --data data/ --out run/ --batch 8
       envbuilder train p40-debian --model Qwen2.5-0.5B-Instruct/ --data data/ --out run/ --script train.sh
     """
+    from envbuilder.errors import FAILED
     from envbuilder.stack.loading import load_stack
     from envbuilder.train.outfolder import OutFolder
     from envbuilder.train.preflight import prepare
@@ -74,13 +81,18 @@ def command(**given: Any) -> int:
     wanted = _wanted(given)
     stack, gpu = load_stack(wanted.stack)
     out = OutFolder(wanted.out)
-    done = prepare(wanted, stack, gpu)
     if given["script"]:
-        return _write_script(given["script"], done, given["as_json"])
+        return _write_script(given["script"], prepare(wanted, stack, gpu), given["as_json"])
+    if not given["dry_run"] and (finished := _finished(wanted, out, given)) is not None:
+        return finished
+    done = prepare(wanted, stack, gpu)
     engine = _look_at_host(given, wanted, stack, gpu, done, out)
     if given["dry_run"]:
-        return _dry_run(wanted, gpu, done, out, engine, given)
-    raise click.UsageError("give --dry-run or --script.")
+        return _dry_run(wanted, done, out, given)
+    if not done.ready or engine is None:
+        _present(done, given["as_json"])
+        return FAILED
+    return _run(wanted, stack, gpu, done, out, engine, given)
 
 
 def _wanted(given: dict[str, Any]) -> Wanted:
@@ -96,6 +108,62 @@ def _wanted(given: dict[str, Any]) -> Wanted:
         given["offload"], given["steps"], given["save_every"], Path(reward) if reward else None,
         function or "compute_score", given["given"],
     )  # fmt: skip
+
+
+def _finished(wanted: Wanted, out: OutFolder, given: dict[str, Any]) -> int | None:
+    """0 when the run there is at its end already, which costs nothing; None when there is something to do."""
+    from envbuilder.train.resuming import finished
+
+    steps = finished(wanted, out, given["resume"])
+    if steps is None:
+        return None
+    where = out.checkpoints / f"global_step_{steps}"
+    if given["as_json"]:
+        click.echo(json.dumps({"event": "end", "finished": True, "step": steps, "checkpoint": str(where)}))
+    else:
+        click.echo(f"all {steps} steps are done, the checkpoint is {where}; more with --steps")
+    return 0
+
+
+def _run(
+    wanted: Wanted,
+    stack: Stack,
+    gpu: GpuProfile,
+    done: Prepared,
+    out: OutFolder,
+    engine: Engine,
+    given: dict[str, Any],
+) -> int:
+    from envbuilder.cli.training_view import view
+    from envbuilder.errors import INTERRUPTED
+    from envbuilder.report import present
+    from envbuilder.train.running import start, verdict
+
+    as_json = given["as_json"]
+    with out.held():
+        try:
+            with view(as_json, sys.stdout.isatty()) as shown:
+                ended = start(wanted, done, out, engine, _image(given), gpu, shown.event)
+        except KeyboardInterrupt:
+            from envbuilder.train.checkpoints import last_whole
+
+            step = last_whole(out.checkpoints)
+            kept = (
+                f"the checkpoint of step {step} is kept, and the same command goes on from it"
+                if step
+                else "no step was saved"
+            )
+            click.echo(f"\ninterrupted; the container is gone, {kept}", err=True)
+            return INTERRUPTED
+        report = verdict(ended, stack, gpu, out)
+    if as_json:
+        click.echo(json.dumps({"event": "end", **report.to_dict()}, ensure_ascii=False))
+    else:
+        for line in report.facts.get("last lines", []) if not report.findings else []:
+            click.echo(f"  | {line}")
+        present.print_text(report)
+    code: int = report.verdict.exit_code
+    return code
 
 
 def _look_at_host(
@@ -143,9 +211,7 @@ def _write_script(path: Path, done: Prepared, as_json: bool) -> int:
     return 0
 
 
-def _dry_run(
-    wanted: Wanted, gpu: GpuProfile, done: Prepared, out: OutFolder, engine: Engine | None, given: dict[str, Any]
-) -> int:
+def _dry_run(wanted: Wanted, done: Prepared, out: OutFolder, given: dict[str, Any]) -> int:
     from envbuilder.train.running import command_of
     from envbuilder.train.settings import Paths
 

@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 @click.option("--soak", is_flag=True, help="Also look for memory growth over many PPO steps.")
 @click.option("--steps", type=click.IntRange(1), default=None, help="Steps of --trainer and --soak.")
 @click.option("--probe", type=click.Path(path_type=Path), default=None, help="Judge what a host reported; run nothing.")
+@click.option(
+    "--ray", default=None, metavar="ADDRESS", help="Every card of a Ray cluster: HOST:PORT or ray://HOST:PORT."
+)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON (docs/schema/report.schema.json).")
 @click.option("--junit", type=click.Path(path_type=Path), default=None, help="Write JUnit XML.")
 @click.option("--html", type=click.Path(path_type=Path), default=None, help="Write one self-contained HTML page.")
@@ -45,7 +48,9 @@ def command(ctx: click.Context, /, **given: Any) -> int | None:
       envbuilder verify --device cpu --html report.html
       envbuilder verify --gpu 0 --soak --trainer --steps 200
       envbuilder verify --gpu 0 --probe host.json
+      envbuilder verify --ray ray://head:10001 --html hosts.html
       envbuilder verify compare mine.json yours.json
+      envbuilder verify merge results/verify/*.json
     """
     if ctx.invoked_subcommand:
         return None
@@ -60,6 +65,8 @@ def command(ctx: click.Context, /, **given: Any) -> int | None:
         from envbuilder.image.probing import replay_file
 
         report = replay_file(given["probe"], _indices(given["gpu"]), given["stack"], given["only"], given["skip"])
+    elif given["ray"]:
+        report = _run_on_cluster(given)
     else:
         report = _run(given)
     _present(report, given)
@@ -89,6 +96,57 @@ def compare(first: Path, second: Path, as_json: bool) -> None:
     comparison = compare_reports(read_report(first), read_report(second))
     print_comparison(comparison, first.stem, second.stem, as_json)
     sys.exit(0 if comparison.same_outcome else 1)
+
+
+@command.command(name="merge")
+@click.argument("reports", nargs=-1, required=True, type=click.Path(path_type=Path))
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+@click.option("--junit", type=click.Path(path_type=Path), default=None, help="Write JUnit XML.")
+@click.option("--html", type=click.Path(path_type=Path), default=None, help="Write one self-contained HTML page.")
+def merge_reports(reports: tuple[Path, ...], **given: Any) -> None:
+    """Merge the reports of many cards: who was proven, who was not, and in what the hosts differ.
+
+    Exit: as verify; one card that failed is a no.
+
+    \b
+    Example:
+      envbuilder verify merge results/verify/*.json --html hosts.html
+    """
+    from envbuilder.report.compare import read_report
+    from envbuilder.report.merge import card_of, merge
+
+    cards = [card_of(read_report(path), path.stem) for path in reports]
+    report = merge(cards, f"{len(cards)} card(s) of {len({card.host for card in cards})} host(s)")
+    _present(report, given)
+    sys.exit(report.verdict.exit_code)
+
+
+def _run_on_cluster(given: dict[str, Any]) -> Report:
+    from envbuilder.cli.progress import TerminalProgress
+    from envbuilder.publish.ray_cluster import prove_cluster, suite
+    from envbuilder.report.merge import CardReport
+
+    for option in ("gpu", "stack", "image"):
+        if given[option]:
+            raise click.UsageError(
+                f"--{option} has no meaning with --ray: every card is proven, in the image Ray runs in."
+            )
+    wanted = suite(
+        given["device"],
+        given["only"],
+        given["skip"],
+        trainer=given["trainer"],
+        soak=given["soak"],
+        steps=given["steps"] or 0,
+    )
+
+    def tell(card: CardReport) -> None:
+        said = card.report["summary"] if card.report else card.problem
+        click.echo(f"{card.name}: {card.status.value}: {said}", err=True)
+
+    with TerminalProgress() as progress:
+        progress.stage(f"verify every card of the Ray cluster at {given['ray']}")
+        return prove_cluster(given["ray"], wanted, progress, tell)
 
 
 def _run(given: dict[str, Any]) -> Report:

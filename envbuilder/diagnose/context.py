@@ -12,6 +12,7 @@ from typing import Literal
 from pydantic import Field
 
 from envbuilder.diagnose.patterns import Matcher
+from envbuilder.stack.compat.cards import card_rows
 from envbuilder.stack.compat.torch_builds import builds_for, find_build
 from envbuilder.stack.fields import Strict, load_model
 from envbuilder.stack.gpu import GpuProfile, load_gpu
@@ -36,14 +37,6 @@ class FactFile(Strict):
     fact: tuple[FactPatterns, ...]
 
 
-class CardFile(Strict):
-    """``cards.toml``: names of cards by compute capability."""
-
-    schema_: Literal[1] = Field(alias="schema")
-    source: str
-    capability: dict[str, tuple[str, ...]]
-
-
 @dataclass(frozen=True)
 class Known:
     """What is known before the log is read: the card it is about, the stack at hand."""
@@ -61,8 +54,7 @@ def fact_patterns() -> tuple[FactPatterns, ...]:
 @lru_cache(maxsize=1)
 def card_patterns() -> Mapping[str, str]:
     """A pattern for every card name, and the capability it stands for."""
-    cards = load_model(CardFile, HERE / "cards.toml").capability
-    return {rf"(?<!\w)({re.escape(name)})(?!\d)": capability for capability, names in cards.items() for name in names}
+    return {rf"(?<!\w)({re.escape(name)})(?!\d)": row.capability for row in card_rows() for name in row.logged}
 
 
 # Facts that are derived below, beside those of facts.toml.

@@ -14,6 +14,9 @@ from envbuilder.image.steps import step_title
 from envbuilder.report.progress import Progress
 
 _NAME = re.compile(r"^\[[^]]*\] (.*)$", re.S)
+# The step's whole text stands in its error; what people need of it is the end.
+_ENDED = re.compile(r'^process ".*" did not complete successfully: (.*)$', re.S)
+_EXPORTING = re.compile(r"^exporting to (docker|oci) image format$")
 _TAIL_LINES = 60
 
 
@@ -26,6 +29,8 @@ class BuildKitProgress:
         self._progress = progress
         self._started: set[str] = set()
         self._lines: deque[str] = deque(maxlen=_TAIL_LINES)
+        self._by_step: dict[str, deque[str]] = {}
+        self._failed = ""
         self._thread = threading.Thread(target=self._read, args=(stream,), daemon=True)
         self._thread.start()
 
@@ -34,8 +39,11 @@ class BuildKitProgress:
         self._thread.join()
 
     def tail(self) -> str:
-        """The last lines of output, the failed step's own error last."""
-        return "\n".join(self._lines)
+        """The last lines that the failed step wrote, or of all the output where no step failed.
+
+        What BuildKit adds after them (an excerpt of the Dockerfile, the step's text once more) would hide them.
+        """
+        return "\n".join(self._by_step.get(self._failed) or self._lines)
 
     def _read(self, stream: Iterable[bytes]) -> None:
         block: list[str] = []
@@ -63,6 +71,10 @@ class BuildKitProgress:
         for entry in event.get("logs") or ():
             for text in base64.b64decode(entry.get("data") or "").decode(errors="replace").splitlines():
                 self._note(text)
+                self._of(entry["vertex"]).append(text)
+
+    def _of(self, digest: str) -> deque[str]:
+        return self._by_step.setdefault(digest, deque(maxlen=_TAIL_LINES))
 
     def _note(self, line: str) -> None:
         if line.strip():
@@ -79,6 +91,10 @@ class BuildKitProgress:
             self._progress.log(name)
             if title and not vertex.get("cached"):
                 self._progress.stage(title)
-        if vertex.get("error"):
-            self.step = title or name
+            elif _EXPORTING.match(name):
+                self._progress.stage("take the image into Docker's store")
+        if vertex.get("error") and not self._failed:
+            self.step, self._failed = title or name, vertex["digest"]
             self._note(vertex["error"])
+            ended = _ENDED.match(vertex["error"])
+            self._of(self._failed).append(ended[1] if ended else vertex["error"])

@@ -75,6 +75,8 @@ def lock_stack(stack: Stack, wish: Wish, progress: Progress) -> Locked:
     with ThreadPoolExecutor(max_workers=3) as pool:
         futures = [pool.submit(half) for half in halves.to_lock()]
         texts = {name: text for future in futures for name, text in future.result().items()}
+    if wish.update:
+        texts = {**_carried(stack.name), **texts}
     changed = []
     for name, text in texts.items():
         path = data.project_root() / "locks" / name
@@ -91,6 +93,15 @@ def _lock_so_far(stack: Stack) -> Lock | None:
         return load_lock(stack) if lock_folder(stack.name) else None
     except (InputError, IntegrityError):
         return None
+
+
+def _carried(name: str) -> dict[str, str]:
+    """The files of a lock that is not the project's own: an update takes along what it does not touch, because all
+    files of a lock come from one folder."""
+    folder = lock_folder(name)
+    if folder is None or folder == data.project_root() / "locks":
+        return {}
+    return {path.name: path.read_text(encoding="utf-8") for path in sorted(folder.glob(f"{name}.*"))}
 
 
 @dataclass(frozen=True)

@@ -57,6 +57,13 @@ def lock_folder(name: str) -> Path | None:
     return None
 
 
+def is_borrowed(name: str) -> bool:
+    """Whether a project that keeps stacks or locks has none of ``name``, so that the built-in one serves."""
+    builtin, project = data.builtin_root(), data.project_root()
+    keeps = (project / "locks").is_dir() or (project / "stacks" / f"{name}.toml").is_file()
+    return project != builtin and keeps and lock_folder(name) == builtin / "locks"
+
+
 def lock_digest(folder: Path, name: str) -> str:
     """``sha256:...`` over the bytes of all lock files of the stack ``name``."""
     digest = hashlib.sha256()

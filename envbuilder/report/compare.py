@@ -71,6 +71,22 @@ def compare_reports(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comp
     )
 
 
+# Of a passport, what a host ought to share with the others; a card's UUID and address are its own.
+_SHARED = ("card", "driver", "image", "image digest", "stack", "lock", "torch", "python", "kernel", "machine")
+
+
+def differences(passports: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:
+    """What is not the same everywhere: by fact, its values with the names that have them."""
+    found: dict[str, dict[str, list[str]]] = {}
+    for fact in _SHARED:
+        values: dict[str, list[str]] = {}
+        for name, passport in passports.items():
+            values.setdefault(str(passport.get(fact, "")), []).append(name)
+        if len(values) > 1:
+            found[fact] = values
+    return found
+
+
 def print_comparison(comparison: Comparison, first: str, second: str, as_json: bool) -> None:
     """Print the tables, or JSON."""
     from rich.console import Console

@@ -32,6 +32,7 @@ def as_html(report: Report) -> str:
     return environment.get_template("report.html.j2").render(
         report=data,
         passport={key: value for key, value in data["facts"].get("passport", {}).items() if value},
+        hosts=data["facts"].get("hosts", []),
         cold=measured.get("cold start", {}),
         sections=[_section(name, measured[name]) for name in _NAMES if measured.get(name, {}).get("steps")],
         counts=_counts(data["checks"]),

@@ -1,7 +1,8 @@
-"""Runs verl's own ``run_ppo`` on one machine: ``python -m envbuilder.smoke.launch OVERRIDE...`` (hydra's overrides).
+"""Runs verl's own ``run_ppo``: ``python -m envbuilder.smoke.launch OVERRIDE...`` (hydra's overrides).
 
 Ray is started here rather than by verl, so that its workers set themselves up first (``envbuilder.smoke.ray_worker``),
-and so that a machine without a GPU can stand in for one. verl's files and its trainer are as they are.
+and so that a machine without a GPU can stand in for one. With RAY_ADDRESS set, the cluster there is joined instead.
+verl's files and its trainer are as they are.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ def main(overrides: list[str]) -> int:
     folder = Path(verl.trainer.__file__).with_name("config")
     with initialize_config_dir(str(folder), version_base=None):
         config = compose("ppo_trainer", overrides=overrides)
+    joining = "RAY_ADDRESS" in os.environ
     # One machine: the loopback serves, also in a container that has no other network.
-    environment = {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
+    environment = {} if joining else {"GLOO_SOCKET_IFNAME": "lo", "NCCL_SOCKET_IFNAME": "lo"}
     environment |= {name: os.environ[name] for name in _HANDED_ON if name in os.environ}
     if guarded:
         environment["ENVBUILDER_GUARD"] = guarded
@@ -46,12 +48,10 @@ def main(overrides: list[str]) -> int:
         os.environ.pop("CUDA_VISIBLE_DEVICES", None)
     # Ray's sockets live below this folder, and a socket's path may have 107 characters at most.
     with tempfile.TemporaryDirectory(prefix="r", dir="/tmp") as scratch:
+        own = {"num_cpus": _CORES, "num_gpus": 1, "include_dashboard": False, "_temp_dir": scratch,
+               "object_store_memory": _OBJECT_STORE_BYTES}  # fmt: skip
         ray.init(
-            num_cpus=_CORES,
-            num_gpus=1,
-            include_dashboard=False,
-            object_store_memory=_OBJECT_STORE_BYTES,
-            _temp_dir=scratch,
+            **({} if joining else own),
             runtime_env={
                 "env_vars": environment,
                 "worker_process_setup_hook": "envbuilder.smoke.ray_worker.setup",

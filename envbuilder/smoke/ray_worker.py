@@ -68,13 +68,17 @@ def stand_in_for_gpu() -> None:
 
 
 def _without_average(collective: Callable[..., Any]) -> Callable[..., Any]:
-    """The collective with a sum for an average, which gloo lacks: in a group of one they are the same."""
+    """The collective with a sum of parts for an average, which gloo lacks."""
     import torch.distributed as dist
 
     @functools.wraps(collective)
     def summing(*arguments: Any, **named: Any) -> Any:
         if named.get("op") == dist.ReduceOp.AVG:
             named["op"] = dist.ReduceOp.SUM
+            # The last tensor is what goes in: all_reduce(tensor), reduce_scatter_tensor(output, input).
+            (named["input"] if "input" in named else named["tensor"] if "tensor" in named else arguments[-1]).div_(
+                dist.get_world_size(named.get("group"))
+            )
         return collective(*arguments, **named)
 
     return summing

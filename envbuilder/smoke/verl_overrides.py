@@ -53,7 +53,8 @@ class RunSizes:
     batch: int
     micro_batch: int
     checkpointing: bool = False
-    offload: bool = False
+    offload_optimiser: bool = False
+    offload_reference: bool = False
     epochs: int = 100000
     save_freq: int = -1
     prompts: str = "cut"
@@ -63,7 +64,8 @@ class RunSizes:
     def applies(self, row: dict[str, Any]) -> bool:
         """Whether a row of the list is for this run."""
         conditions = {
-            "cut": self.prompts == "cut", "filter": self.prompts == "filter", "offload": self.offload,
+            "cut": self.prompts == "cut", "filter": self.prompts == "filter", "optimiser": self.offload_optimiser,
+            "reference": self.offload_reference,
             "reward": bool(self.reward), "save": self.save_freq > 0, "": True,
         }  # fmt: skip
         return row.get("device", self.device) == self.device and conditions[row.get("when", "")]

@@ -6,6 +6,7 @@ which it resumes; that file is written in place, so a kill can leave it empty. S
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import zipfile
@@ -46,9 +47,20 @@ def put_in_order(folder: Path) -> int:
     tracker = folder / TRACKER
     if step == 0:
         tracker.unlink(missing_ok=True)
-    elif _tracked(tracker) != step:
+    elif tracked(folder) != step:
         write_text(tracker, str(step))
+        if os.geteuid() == 0:
+            # verl writes into the file that is there, as the folder's owner.
+            os.chown(tracker, folder.stat().st_uid, folder.stat().st_gid)
     return step
+
+
+def tracked(folder: Path) -> int:
+    """The step that verl says it saved last; 0 when it says none."""
+    try:
+        return int((folder / TRACKER).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return 0
 
 
 def _steps(folder: Path) -> dict[int, Path]:
@@ -62,12 +74,7 @@ def _is_whole(path: Path) -> bool:
     """Whether every part is there to its end: torch.save writes zip files, whose directory comes last."""
     models = [path / part for part in ("actor", "critic")]
     parts = [file for model in models for file in model.glob("*.pt")]
-    named = all(any(model.glob(f"{kind}_world_size_*")) for model in models for kind in ("model", "optim", "extra"))
+    named = all(
+        any(model.glob(f"{kind}_world_size_*")) for model in models for kind in ("model", "optim", "extra_state")
+    )
     return named and all(map(zipfile.is_zipfile, [*parts, path / "data.pt"]))
-
-
-def _tracked(tracker: Path) -> int | None:
-    try:
-        return int(tracker.read_text(encoding="ascii"))
-    except (OSError, ValueError):
-        return None

@@ -31,6 +31,7 @@ class OutFolder:
         self.samples = path / "samples"
         self.metrics = path / "metrics.jsonl"
         self.script = path / "train.sh"
+        self.hosts = path / ".hosts"
 
     def record(self) -> dict[str, Any] | None:
         """What the run here was started with; None when there is no run. Raises InputError when it cannot be read."""
@@ -71,7 +72,9 @@ class OutFolder:
         for left in self.samples.glob("memory-*.jsonl"):
             left.unlink()
         write_text(self.path / RECORD, json.dumps(record, indent=1) + "\n")
-        write_text(self.script, script)
+        for path, text in ((self.script, script), (self.hosts, "127.0.0.1 localhost\n")):
+            write_text(path, text)
+            path.chmod(0o644)  # the image's user reads them, whatever the umask here
 
     def new_log(self) -> Path:
         """The log of this start."""

@@ -253,7 +253,7 @@ def _card(done: Prepared, index: int, facts: HostFacts, manifest: Manifest) -> N
             return None, "the driver does not tell"
         left = (card.memory_mib - card.memory_used_mib) * 2**20
         users = f" It is used by {', '.join(card.processes)}." if card.processes else ""
-        if left < done.choice.peak:
+        if done.choice.fits and left < done.choice.peak:
             raise HostError(
                 f"{left / GIB:.1f} GiB of the card are free, the run needs {done.choice.peak / GIB:.1f}.{users}",
                 cure="End what uses the card, or name another with --gpu.",

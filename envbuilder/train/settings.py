@@ -18,8 +18,9 @@ _GIVEN = re.compile(r"(\+{0,2})([A-Za-z_]\w*(?:\.[\w-]+)+)=(.*)", re.DOTALL)
 class Wanted:
     """What the user asks for. Lengths in tokens, batches in sequences; None is "choose".
 
-    ``gpu`` is nvidia-smi's index, None for the CPU. ``steps`` None is one pass over the data. ``given`` are further
-    overrides of verl, ``key=value`` in hydra's grammar.
+    ``gpu`` is nvidia-smi's index, None for the CPU. ``steps`` None is one pass over the data. ``offload`` names what
+    waits in host memory between uses (``optimiser``, ``reference``). ``given`` are further overrides of verl,
+    ``key=value`` in hydra's grammar.
     """
 
     stack: str
@@ -32,7 +33,7 @@ class Wanted:
     batch: int = 1
     micro_batch: int | None = None
     checkpointing: bool | None = None
-    offload: bool = False
+    offload: tuple[str, ...] = ()
     steps: int | None = None
     save_every: int = 100
     reward: Path | None = None
@@ -71,8 +72,9 @@ def overrides(wanted: Wanted, sizes: Sizes, paths: Paths, dtype: str) -> list[Ov
     """Every override of the run, the user's last. Raises InputError for one of the user's that cannot be taken."""
     run = RunSizes(
         wanted.device, paths.model, paths.train, paths.validation, paths.checkpoints, sizes.steps, wanted.prompt,
-        wanted.response, wanted.batch, sizes.micro_batch, sizes.checkpointing, wanted.offload, sizes.epochs,
-        wanted.save_every, "filter", paths.reward if wanted.reward else "", wanted.reward_name,
+        wanted.response, wanted.batch, sizes.micro_batch, sizes.checkpointing, "optimiser" in wanted.offload,
+        "reference" in wanted.offload, sizes.epochs, wanted.save_every, "filter", paths.reward if wanted.reward else "",
+        wanted.reward_name,
     )  # fmt: skip
     return _with_given([*card_overrides(dtype, LIBRARY), *run_overrides(run)], wanted.given)
 

@@ -41,13 +41,19 @@ def unpack(folder):
 
 
 @contextlib.contextmanager
-def docker_daemon(folder):
-    """Run the daemon; DOCKER_HOST, PATH and DOCKER_CONFIG lead to it meanwhile."""
+def docker_daemon(folder, mirror=None, instead=()):
+    """Run the daemon; DOCKER_HOST, PATH and DOCKER_CONFIG lead to it meanwhile.
+
+    ``mirror`` (host:port, plain HTTP) is asked in the place of Docker's hub. ``instead`` are pairs: a file of the host,
+    and what the daemon sees in its place. It has a mount namespace of its own.
+    """
     root = unpack(folder)
     programs = f"{root / 'usr/sbin'}:{root / 'usr/bin'}:{os.environ['PATH']}"
     plugins = folder / "client" / "cli-plugins"
     plugins.mkdir(parents=True)
     (plugins / "docker-buildx").symlink_to(root / "usr/libexec/docker/cli-plugins/docker-buildx")
+    # buildah reads the folder too, and stops where it holds no configuration.
+    (folder / "client" / "config.json").write_text("{}")
     socket = folder / "docker.sock"
     settings = {
         "features": {"containerd-snapshotter": True},
@@ -58,11 +64,13 @@ def docker_daemon(folder):
         "exec-root": str(folder / "exec"),
         "pidfile": str(folder / "pid"),
         "hosts": [f"unix://{socket}"],
+        "registry-mirrors": [f"http://{mirror}"] if mirror else [],
     }
     (folder / "daemon.json").write_text(json.dumps(settings))
     log = (folder / "log").open("w")
+    mounts = "".join(f"mount --bind {ours} {theirs} && " for theirs, ours in instead)
     daemon = subprocess.Popen(
-        ["dockerd", "--config-file", str(folder / "daemon.json")],
+        ["unshare", "--mount", "sh", "-c", f"{mounts} exec dockerd --config-file {folder / 'daemon.json'}"],
         env={**os.environ, "PATH": programs},
         stdout=log,
         stderr=log,

@@ -12,15 +12,12 @@ from __future__ import annotations
 import base64
 import datetime
 import hashlib
-import json
 import shutil
 import subprocess
 import zipfile
 from collections.abc import Iterable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib import metadata
 from pathlib import Path
-from threading import Thread
 from typing import Any
 
 from rattler_build import assemble_package
@@ -111,11 +108,24 @@ setup(name="apex", version="0.1", packages=["apex"], ext_modules=modules, cmdcla
 
 MICROMAMBA = '''\
 #!/usr/bin/python3
-"""Stand-in for micromamba: create goes to envbuilder's solver on py-rattler, remove takes files away."""
-import json, pathlib, sys
+"""Stand-in for micromamba: create downloads what a conda-lock file names and goes to py-rattler, remove takes files."""
+import hashlib, json, pathlib, sys, tempfile, urllib.request
 sys.path.insert(0, "/opt/stand-in")
 arguments = [a for a in sys.argv[1:] if a not in ("--no-rc", "--offline", "--force")]
 if arguments[0] == "create":
+    place = arguments.index("--file") + 1
+    if arguments[place].endswith("-lock.yml"):
+        import yaml
+        folder = pathlib.Path(tempfile.mkdtemp())
+        lines = ["@EXPLICIT"]
+        for package in yaml.safe_load(pathlib.Path(arguments[place]).read_text())["package"]:
+            path = folder / package["url"].rpartition("/")[2]
+            with urllib.request.urlopen(package["url"]) as got:
+                path.write_bytes(got.read())
+            print("downloaded", package["url"])
+            lines.append(f"{path.as_uri()}#{package['hash']['md5']}")
+        arguments[place] = str(folder / "explicit.txt")
+        pathlib.Path(arguments[place]).write_text("\\n".join(lines))
     sys.argv = ["micromamba", *arguments]
     from envbuilder.lock.solver.__main__ import main
     main()
@@ -216,38 +226,3 @@ def apex_repository(folder: Path) -> str:
     subprocess.run(["git", "-C", str(folder), "config", "uploadpack.allowAnySHA1InWant", "true"], check=True)
     run = subprocess.run(["git", "-C", str(folder), "rev-parse", "HEAD"], check=True, capture_output=True, text=True)
     return run.stdout.strip()
-
-
-class Registry:
-    """An image registry on loopback that serves OCI layouts: repository name to folder."""
-
-    def __init__(self, layouts: Mapping[str, Path]) -> None:
-        class Handler(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                _, _, rest = self.path.partition("/v2/")
-                repository, _, place = rest.rpartition("/")
-                repository, kind = repository.rsplit("/", 1) if "/" in repository else ("", "")
-                layout = layouts.get(repository)
-                entry = json.loads((layout / "index.json").read_text())["manifests"][0] if layout else {}
-                digest = place if place.startswith("sha256:") else entry.get("digest", "sha256:none")
-                path = layout / "blobs" / "sha256" / digest.removeprefix("sha256:") if layout else None
-                if path is None or not path.is_file():
-                    self.send_error(404)
-                    return
-                self.send_response(200)
-                media = entry["mediaType"] if kind == "manifests" else "application/octet-stream"
-                self.send_header("Content-Type", media)
-                self.send_header("Content-Length", str(path.stat().st_size))
-                self.end_headers()
-                with path.open("rb") as stream:
-                    shutil.copyfileobj(stream, self.wfile)
-
-            def log_message(self, *_: Any) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.host = f"127.0.0.1:{self._server.server_port}"
-        Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def close(self) -> None:
-        self._server.shutdown()

@@ -1,5 +1,6 @@
 """The engine by itself: what it tells, how it ends, that nothing is left behind. A base of one static file suffices."""
 
+import os
 import shutil
 import signal
 import subprocess
@@ -254,3 +255,23 @@ def test_what_a_killed_build_left_is_removed_by_the_next(building, store, builda
     assert image.layers
     assert left_behind(store) == ([], [])
     assert list(scratch.scratch_root().iterdir()) == []
+
+
+def test_what_a_run_writes_belongs_to_the_folders_owner(tmp_path, shell, buildah):
+    """A folder of root's is given to the image's user; in another's folder the command runs as that other."""
+    image = buildah.build(request(tmp_path, shell, "USER 1000"), Silent())
+    read = tmp_path / "read"
+    read.write_text("x")
+    tmp_path.chmod(0o755)
+    for owner, expected in ((0, 1000), (1234, 1234)):
+        folder = tmp_path / f"of-{owner}"
+        folder.mkdir(mode=0o700)
+        os.chown(folder, owner, owner)
+        script = "busybox id -u; echo y > /out/made; echo z > /read 2>/dev/null || echo refused"
+        run = buildah.run(
+            RunRequest(image.reference, ("/bin/sh", "-c", script), mounts={read: "/read"}, writable={folder: "/out"})
+        )
+        assert list(run) == [str(expected), "refused"]
+        assert run.wait() == 0
+        assert (folder / "made").stat().st_uid == folder.stat().st_uid == expected
+    assert read.read_text() == "x"

@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 import envbuilder
 from envbuilder.cli import COMMANDS, run
-from envbuilder.data import names
+from envbuilder.data import builtin_root, names
 
 
 def test_a_reader_that_goes_away_is_no_fault() -> None:
@@ -106,3 +107,22 @@ def test_a_file_without_a_known_ending_is_called_what_it_is_read_as(
     (tmp_path / "rows").write_bytes(bytes(range(256)) * 4)
     assert run(["data", "gsm8k", "--from", str(tmp_path / "rows"), "--out", str(tmp_path / "out")]) == 2
     assert "cannot be read as an Arrow stream:" in capsys.readouterr().err
+
+
+def test_a_project_whose_lock_is_gone_is_told_that_the_built_in_one_serves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run(["lock", "p40-debian", "--check"]) == 0
+    assert capsys.readouterr().err == "", "a folder that is no project has nothing of its own to miss"
+    locks = tmp_path / "locks"
+    locks.mkdir()
+    for command in (["lock", "p40-debian", "--check"], ["render", "p40-debian"]):
+        assert run(command) == 0
+        shown = capsys.readouterr().err
+        assert "note: this project has no lock of p40-debian; the one that came with envbuilder serves" in shown
+        assert "envbuilder lock p40-debian" in shown
+    for path in (builtin_root() / "locks").glob("p40-debian.*"):
+        shutil.copyfile(path, locks / path.name)
+    assert run(["render", "p40-debian"]) == 0
+    assert capsys.readouterr().err == ""

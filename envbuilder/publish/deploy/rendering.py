@@ -95,7 +95,7 @@ def _launch(job: Job, options: Sequence[str] = ()) -> list[str]:
 
 
 def _trainer(job: Job) -> list[str]:
-    return ["python3", "-m", "verl.trainer.main_ppo", *job.overrides]
+    return ["python3", "-m", "envbuilder.smoke.launch", *job.overrides]
 
 
 def _folders(job: Job) -> dict[str, Folder]:

@@ -1,28 +1,34 @@
-"""The trainer's command line in a job file: one list of hydra's overrides, from data."""
+"""The trainer's command line in a job file: the one list of overrides, with the hosts and cards of the job."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from pathlib import Path
 
-from envbuilder import toml
 from envbuilder.errors import InputError, Place
-from envbuilder.smoke.verl_overrides import verl_overrides
+from envbuilder.smoke.verl_overrides import RunSizes, card_overrides, run_overrides
 from envbuilder.stack.model import Stack
 
+# Imported in the image, by verl's workers.
+_LIBRARY = "envbuilder.train.external_lib"
 _KEY = re.compile(r"\+{0,2}[A-Za-z_][\w./@-]*")
 
 
 def overrides(stack: Stack, nodes: int, gpus: int, given: Sequence[str] = ()) -> tuple[str, ...]:
-    """What ``verl.trainer.main_ppo`` is started with on ``nodes`` hosts of ``gpus`` cards; ``given`` wins.
+    """What the trainer is started with on ``nodes`` hosts of ``gpus`` cards, one pass over the data; ``given`` wins.
 
     Raises InputError for one of ``given`` that is not KEY=VALUE.
     """
-    table = toml.load(Path(__file__).with_name("training.toml"))
-    numbers = {"{hosts}": nodes, "{cards}": nodes * gpus, "{cards_per_host}": gpus}
-    rows = dict(text.split("=", 1) for text in verl_overrides(stack.compute.dtype))
-    rows |= {key: str(numbers.get(value, value)) for key, value in table["overrides"].items()}
+    data = "/data/train.parquet"
+    # One sequence a card and step: verl divides every batch by the number of cards.
+    sizes = RunSizes(
+        "cuda", "/model", data, data, "/results/checkpoints", steps=0, prompt=256, response=256, batch=nodes * gpus,
+        micro_batch=1, checkpointing=True, epochs=1, save_freq=100, prompts="filter",
+    )  # fmt: skip
+    ours = [*card_overrides(stack.compute.dtype, _LIBRARY), *run_overrides(sizes)]
+    # The number of steps follows from the data, which is not here.
+    rows = {row.key: row.value for row in ours if row.key != "trainer.total_training_steps"}
+    rows |= {"trainer.nnodes": str(nodes), "trainer.n_gpus_per_node": str(gpus)}
     for text in given:
         key, equals, value = text.partition("=")
         if not equals or not _KEY.fullmatch(key):

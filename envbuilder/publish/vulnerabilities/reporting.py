@@ -29,8 +29,8 @@ def known_vulnerabilities(contents: Contents, paths: tuple[Path, ...], name: str
     unasked = sum(1 for c in contents.components if c.kind is Kind.CONDA)
     bad = [finding for finding in findings if finding.severity is not Severity.ADVICE]
     verdict = Verdict.NO if bad else Verdict.UNKNOWN if unknown or database.unreadable else Verdict.YES
-    said = [f"{len(bad)} known vulnerabilities" if bad else "no known vulnerability"]
-    said.append(f"in {len(queries)} packages by {database.read} records")
+    known = "1 known vulnerability" if len(bad) == 1 else f"{len(bad) or 'no'} known vulnerabilities"
+    said = [f"{known} in {len(queries)} packages by {database.read} record{'s' if database.read != 1 else ''}"]
     if unknown:
         said.append(f"; the database has no record of {' or '.join(unknown)}, so those packages were not looked up")
     if unasked:

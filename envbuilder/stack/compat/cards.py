@@ -16,11 +16,14 @@ from envbuilder.stack.gpu import gpu_names, load_gpu
 
 
 class CardRow(Strict):
-    """Cards of one capability and how they are named."""
+    """Cards of one capability and how they are named: by people (``match``), in logs (``logged``), all in a few words
+    (``family``, empty where audit does not judge them)."""
 
     capability: str
     architecture: str
-    match: tuple[str, ...]
+    family: str = ""
+    match: tuple[str, ...] = ()
+    logged: tuple[str, ...] = ()
     fp16_rate: str = ""
     source: str = Field(min_length=8)
 

@@ -69,7 +69,9 @@ def layout_files(pack: str) -> dict[str, bytes]:
     layers = [{"digest": add(packers[pack](tar_of(layer)))} for layer in LAYERS]
     config = {"digest": add(CONFIG)}
     manifest = add(json.dumps({"schemaVersion": 2, "config": config, "layers": layers}).encode())
-    index = {"manifests": [{"digest": manifest, "platform": {"architecture": "amd64", "os": "linux"}}]}
+    signature = {"digest": add(b"{}"), "artifactType": "application/vnd.dsse.envelope.v1+json"}
+    image = {"digest": manifest, "platform": {"architecture": "amd64", "os": "linux"}}
+    index = {"manifests": [signature, image]}
     return {"oci-layout": b"{}", "index.json": json.dumps(index).encode(), **blobs}
 
 

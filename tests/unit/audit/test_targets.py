@@ -211,3 +211,26 @@ def test_a_file_that_cannot_be_read_is_unknown(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr("envbuilder.audit.sources.os.open", denied)
     collection = collect(str(tmp_path), [Arch(6, 1)])
     assert collection.binaries[0].doubts == ["it cannot be read: Permission denied"]
+
+
+def test_where_there_is_nothing_to_judge_it_is_not_a_yes(tmp_path: Path) -> None:
+    text = tmp_path / "README.md"
+    text.write_text("no binary at all\n")
+    for target, why in ((text, "it is no library"), (tmp_path, "no installed package lies in it")):
+        for card in (find_card(P40), None):
+            report = audit([str(target)], card)
+            assert report.verdict is Verdict.UNKNOWN
+            assert report.summary.startswith(f"nothing to judge: {target}: ")
+            assert why in report.summary
+    beside = audit([str(text), str(DATA / "sm60.so")], find_card(P40))
+    assert beside.verdict is Verdict.UNKNOWN
+    assert f"nothing to judge: {text}" in beside.summary
+
+
+def test_pure_python_runs_on_any_card(tmp_path: Path) -> None:
+    pure = make_wheel(tmp_path / "pure-1-py3-none-any.whl", {})
+    site = make_site(tmp_path / "site", {"pure-1": {"pure.py": b"x = 1\n"}})
+    for target in (pure, site, DATA / "host_only.so"):
+        report = report_on(target)
+        assert report.verdict is Verdict.YES
+        assert "there is no device code in it" in report.summary

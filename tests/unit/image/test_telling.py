@@ -60,7 +60,40 @@ def test_buildkit_events_are_told_on(indent):
     listener.join()
     assert heard.stages == ["libraries, 4 packages"]
     assert listener.step == "libraries, 4 packages"
-    assert listener.tail().splitlines() == ["the end is near", "exit code: 1", "ERROR: failed to solve"]
+    assert listener.tail().splitlines() == ["the end is near", "exit code: 1"]
+
+
+def test_what_a_failed_step_said_is_not_hidden_by_what_buildkit_adds():
+    def said(vertex, text):
+        return {"logs": [{"vertex": vertex, "data": base64.b64encode(text.encode()).decode()}]}
+
+    command = "/bin/sh -c : 'compilers fit PyTorch'; " + "long " * 40
+    failed = {"digest": "d1", "name": f"[build 6/13] RUN {command}", "started": "t"}
+    events = [
+        {"vertexes": [failed, {"digest": "d2", "name": "[apex 1/1] ADD x /", "started": "t"}]},
+        said("d1", "error: torch was built for CUDA 12.4, nvcc is 11.8\ndo: lock another\n"),
+        said("d2", "From https://github.com/NVIDIA/apex\n"),
+        {"vertexes": [{**failed, "error": f'process "{command}" did not complete successfully: exit code: 1'}]},
+        {"vertexes": [{"digest": "d2", "name": "[apex 1/1] ADD x /", "error": "context canceled"}]},
+    ]
+    excerpt = [f"  {n} | >>> RUN" for n in range(40)]
+    text = "\n".join([*map(json.dumps, events), "Dockerfile:46", *excerpt, "ERROR: failed to solve"])
+    heard = Heard()
+    listener = BuildKitProgress(io.BytesIO(text.encode()), heard)
+    listener.join()
+    assert listener.step == "compilers fit PyTorch"
+    assert listener.tail().splitlines() == [
+        "error: torch was built for CUDA 12.4, nvcc is 11.8",
+        "do: lock another",
+        "exit code: 1",
+    ]
+    assert "ERROR: failed to solve" in heard.lines, "the log has all of it"
+
+
+def test_without_a_failed_step_all_is_told():
+    listener = BuildKitProgress(io.BytesIO(b"ERROR: failed to read layout\n"), Heard())
+    listener.join()
+    assert (listener.step, listener.tail()) == ("", "ERROR: failed to read layout")
 
 
 @pytest.mark.parametrize(

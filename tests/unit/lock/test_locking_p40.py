@@ -8,6 +8,7 @@ import pytest
 from pytest_httpserver import HTTPServer
 from ruamel.yaml import YAML
 
+from envbuilder import data
 from envbuilder.cli import run
 from envbuilder.data import builtin_root
 from envbuilder.errors import Place
@@ -51,8 +52,8 @@ def project(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
 
 def serve(index: Index, name: str, version: str, *requires: str, late: bool = False) -> None:
     module = name.replace("-", "_")
-    data = wheel(module, version, *requires)
-    index.add(f"{module}-{version}-py3-none-any.whl", data, **({"uploaded": LATE} if late else {}))
+    content = wheel(module, version, *requires)
+    index.add(f"{module}-{version}-py3-none-any.whl", content, **({"uploaded": LATE} if late else {}))
 
 
 def texts(project: Path) -> dict[str, str]:
@@ -136,6 +137,26 @@ def test_one_python_package_moves_alone(project: Path, index: Index) -> None:
     assert after["transformers"] == "4.57.0"
     assert after["filelock"] == "4.12.0"
     assert texts(project)["p40.conda-lock.yml"] == before["p40.conda-lock.yml"]
+
+
+def test_an_update_over_a_lock_from_elsewhere_gives_a_whole_lock(
+    project: Path, index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stack, _ = load_stack("p40")
+    lock(stack)
+    before = texts(project)
+    elsewhere = tmp_path / "built in"
+    elsewhere.mkdir()
+    for name in ("stacks", "gpus", "templates"):
+        (elsewhere / name).symlink_to(builtin_root() / name)
+    (project / "locks").rename(elsewhere / "locks")
+    monkeypatch.setattr(data, "builtin_root", lambda: elsewhere)
+    serve(index, "transformers", "4.57.0")
+    done = lock(stack, update=("transformers",))
+    after = texts(project)
+    assert set(after) == set(before)
+    assert {name for name in after if after[name] != before[name]} == {"p40.requirements.txt"}
+    assert done.now.conda == done.before.conda != ()
 
 
 def test_updating_what_is_not_there_is_said(project: Path, capsys: pytest.CaptureFixture[str]) -> None:

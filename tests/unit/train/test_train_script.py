@@ -31,7 +31,9 @@ def variant(**more: object) -> Wanted:
 VARIANTS = {
     "cuda": WANTED,
     "cpu": variant(gpu=None),
-    "all": variant(offload=True, reward=Path("mine.py"), given=("actor_rollout_ref.actor.optim.lr=5e-7",)),
+    "all": variant(
+        offload=("optimiser", "reference"), reward=Path("mine.py"), given=("actor_rollout_ref.actor.optim.lr=5e-7",)
+    ),
 }
 
 

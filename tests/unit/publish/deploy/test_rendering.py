@@ -97,7 +97,7 @@ def test_kubernetes_gives_no_privilege_and_proves_first():
         assert writable == {"/results", "/tmp", "/home/trainer", "/dev/shm"}
     first, second = containers(work)
     assert "envbuilder.smoke.cards" in first["command"]
-    assert "verl.trainer.main_ppo" in second["command"]
+    assert "envbuilder.smoke.launch" in second["command"]
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
 
 
