@@ -122,7 +122,7 @@ def _connected(address: str) -> Iterator[Any]:
         text = str(error).strip()
         cure = f"`ray status --address {address}` shows whether it runs; from another machine use ray://HEAD:10001."
         if "ersion" in text:
-            cure = f"Run this command with the cluster's own Python and Ray, as inside its image; here: {_here(ray)}."
+            cure = f"Run this command under the cluster's own releases of Python and Ray; here: {_here(ray)}."
         raise HostError(f"the Ray cluster at {address} cannot be joined", detail=text, cure=cure) from None
     try:
         yield ray

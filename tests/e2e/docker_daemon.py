@@ -19,8 +19,8 @@ PACKAGES = ("docker.io", "docker-cli", "docker-buildx", "containerd")
 KEYS = "/usr/share/keyrings/debian-archive-keyring.gpg"
 
 
-def unpack(folder):
-    """Download the packages with apt, whose signatures it checks, and unpack them; the root they lie under."""
+def unpack(folder, packages=PACKAGES):
+    """Download packages with apt, whose signatures it checks, and unpack them; the root they lie under."""
     for name in ("lists/partial", "cache/archives/partial", "debs", "root"):
         (folder / name).mkdir(parents=True)
     sources = folder / "sources.list"
@@ -34,7 +34,7 @@ def unpack(folder):
     }
     apt = ["apt-get", "-q", *(part for key, value in options.items() for part in ("-o", f"{key}={value}"))]
     subprocess.run([*apt, "update"], check=True, capture_output=True)
-    subprocess.run([*apt, "download", *PACKAGES], cwd=folder / "debs", check=True, capture_output=True)
+    subprocess.run([*apt, "download", *packages], cwd=folder / "debs", check=True, capture_output=True)
     for deb in (folder / "debs").glob("*.deb"):
         subprocess.run(["dpkg-deb", "-x", str(deb), str(folder / "root")], check=True)
     return folder / "root"

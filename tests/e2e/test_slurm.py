@@ -142,7 +142,7 @@ def submit(cluster, site, tmp_path):
             (site / "verdicts" / node).write_text(verdicts.get(node, "yes"))
         identity = pwd.getpwnam(USER)
         told = subprocess.run(
-            ["sbatch", "--parsable", "--overcommit", "p40-debian.sbatch"], cwd=work, env=cluster,
+            ["sbatch", "--parsable", "p40-debian.sbatch"], cwd=work, env=cluster,
             user=identity.pw_uid, group=identity.pw_gid, extra_groups=[], capture_output=True, text=True, check=True,
         )  # fmt: skip
         return told.stdout.strip(), folders["results"]
