@@ -48,13 +48,20 @@ def command(
     if as_json and not (checking or databases):
         raise click.UsageError("--json is for --check and --vulnerabilities; the document itself is JSON already.")
     from envbuilder.cli.progress import TerminalProgress
+    from envbuilder.errors import InputError
     from envbuilder.files import write_text
     from envbuilder.publish.sbom.cyclonedx import cyclonedx_text
     from envbuilder.publish.sbom.inventory import contents_of
     from envbuilder.publish.sbom.spdx import spdx_text
 
     with TerminalProgress() as progress:
-        contents = contents_of(_image_of(target), progress)
+        image = _image_of(target)
+        try:
+            contents = contents_of(image, progress)
+        except InputError as error:
+            if image != target:
+                error.cure = f"Build it: envbuilder build {target}; or pull it, or name an archive."
+            raise
         document = ""
         if out or not databases:
             progress.stage(f"write it as {form}")

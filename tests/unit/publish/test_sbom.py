@@ -223,10 +223,14 @@ def test_the_command_writes_a_document_and_reports(image, tmp_path, capsys):
     assert run(["sbom", image, "--json"]) == 2
 
 
-def test_what_is_no_image_is_said(tmp_path, capsys):
+def test_what_is_no_image_is_said(tmp_path, capsys, monkeypatch):
+    # No store has an image, whatever this host has.
+    monkeypatch.setattr("envbuilder.publish.sbom.reading.read_image", lambda *_: None)
     assert run(["sbom", "no-such-image"]) == 2
     (tmp_path / "text").write_text("x")
     assert run(["sbom", str(tmp_path / "text")]) == 2
+    assert run(["sbom", "p40"]) == 2
     said = capsys.readouterr().err
     assert "there is no such image" in said
+    assert "envbuilder build p40" in said
     assert "this file is no image archive" in said
