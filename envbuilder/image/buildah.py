@@ -178,8 +178,14 @@ class Buildah:
         """Pull it out of the folder or file; the id is that of the configuration."""
         self.sweep()
         with scratch.scratch() as folder:
-            where = f"docker-archive:{_plain(source, folder)}" if source.is_file() else f"oci:{source}"
-            process = Process(["buildah", "pull", where], env={"TMPDIR": str(folder)})
+            # buildah makes a name out of the path, and wants it to be one: no capitals, no spaces, no colons.
+            inside = folder / "image"
+            if source.is_file():
+                _plain(source, inside)
+            else:
+                inside.symlink_to(source)
+            where = f"{'docker-archive' if source.is_file() else 'oci'}:{folder.name}/{inside.name}"
+            process = Process(["buildah", "pull", where], env={"TMPDIR": str(folder)}, cwd=folder.parent)
             try:
                 for line in process:
                     progress.log(line)
@@ -191,10 +197,9 @@ class Buildah:
         image = next((found for found in map(self.image, ids) if found), None)
         if image is not None:
             output(["buildah", "tag", image.id.removeprefix("sha256:"), name])
-        # buildah names what it takes from a folder after the folder; an image without another name goes with it.
         for row in json.loads(output(["buildah", "images", "--all", "--json"]).stdout or "null") or []:
             for given in row.get("names") or ():
-                if str(source) in given or (image is None and given == name):
+                if folder.name in given or (image is None and given == name):
                     output(["buildah", "rmi", given])
         if image is None:
             raise other_image(self.name, ids)
@@ -246,16 +251,15 @@ def _stored(layout: Path) -> str:
     return f"container-image://{name}"
 
 
-def _plain(archive: Path, folder: Path) -> Path:
-    """The archive as buildah takes it: 1.28 takes none that is packed with gzip."""
+def _plain(archive: Path, plain: Path) -> None:
+    """Have the archive at ``plain`` as buildah takes it: 1.28 takes none that is packed with gzip."""
     with archive.open("rb") as stream:
         if not is_packed(stream.peek(4)):
-            return archive
-    plain = folder / "archive.tar"
+            plain.symlink_to(archive.absolute())
+            return
     with plain.open("wb") as out:
         for chunk in unpacked_file(archive, lambda count: None):
             out.write(chunk)
-    return plain
 
 
 class BuildahRun:

@@ -70,9 +70,15 @@ class Docker:
             ) from None
 
     def version(self) -> str:
-        """``docker 26.1.5, buildx 0.13.1``."""
+        """``docker 26.1.5, buildx 0.13.1``; ``podman 4.3.1`` where it is podman that answers on the socket."""
+        if self._is_podman():
+            return f"podman {self._daemon_version()}"
         buildx = _buildx_version()
         return f"docker {self._daemon_version()}" + (f", buildx {'.'.join(map(str, buildx))}" if buildx else "")
+
+    def _is_podman(self) -> bool:
+        parts = self._client.version().get("Components") or []
+        return any(part.get("Name") == "Podman Engine" for part in parts)
 
     def _daemon_version(self) -> str:
         version: str = self._client.version()["Version"]
@@ -183,8 +189,9 @@ class Docker:
             total, stream = source.stat().st_size, unpacked_file(source, advance)
         else:
             manifest = manifest_of(source)
-            new = int(self._daemon_version().split(".")[0]) >= FIRST_DAEMON
-            members = packed_members(source, manifest) if new else unpacked_members(source, manifest)
+            # Docker 20.10 takes no zstd.
+            takes_zstd = self._is_podman() or int(self._daemon_version().split(".")[0]) >= FIRST_DAEMON
+            members = packed_members(source, manifest) if takes_zstd else unpacked_members(source, manifest)
             total, stream = size_of(members), tar_of(members, advance)
         try:
             for line in self._client.api.load_image(stream):  # type: ignore[no-untyped-call]  # its stub lacks a type

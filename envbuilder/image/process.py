@@ -9,6 +9,7 @@ import subprocess
 import threading
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 
 from envbuilder.errors import HostError
 
@@ -24,7 +25,12 @@ class Process:
     """
 
     def __init__(
-        self, command: Sequence[str], *, env: Mapping[str, str] | None = None, merge_errors: bool = False
+        self,
+        command: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        merge_errors: bool = False,
+        cwd: Path | None = None,
     ) -> None:
         """Start ``command``; with ``merge_errors`` standard error comes in the lines of standard output."""
         self.command = tuple(command)
@@ -36,6 +42,7 @@ class Process:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT if merge_errors else subprocess.PIPE,
                 env={**os.environ, **(env or {})},
+                cwd=cwd,
                 text=True,
                 errors="replace",
                 start_new_session=True,

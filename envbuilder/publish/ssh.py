@@ -62,8 +62,23 @@ def push_over_ssh(exported: Exported, where: str, progress: Progress) -> Sent:
             for blob in (exported.manifest, exported.config, *exported.layers):
                 layout.link(exported.layout.path(blob.digest), blob.digest)
             layout.tag(exported.manifest, "")
-            engine.load(layout.folder, ids, name, progress)
-        return Sent(engine.version(), name, exported.size)
+            counted = _Counted(progress)
+            engine.load(layout.folder, ids, name, counted)
+        return Sent(engine.version(), name, counted.done)
+
+
+class _Counted:
+    """Passes progress on, and keeps how many bytes went."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.done = 0
+        self.stage, self.item, self.log = progress.stage, progress.item, progress.log
+        self._progress = progress
+
+    def advance(self, done: int, total: int | None = None) -> None:
+        """Bytes done so far."""
+        self.done = done
+        self._progress.advance(done, total)
 
 
 def _destination(where: str) -> list[str]:
