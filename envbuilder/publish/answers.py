@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from datetime import datetime, timezone
 from email.utils import parsedate_to_datetime
@@ -29,6 +30,12 @@ def body_of(answer: requests.Response, limit: int) -> bytes:
                     cure="Nothing of it was kept. Ask whoever runs the registry.",
                 )
     return body
+
+
+def finish(answer: requests.Response) -> None:
+    """Read the little that is left of an answer, so that its connection serves the next request."""
+    with contextlib.suppress(IntegrityError, requests.RequestException):
+        body_of(answer, _REASONS_LIMIT)
 
 
 def reasons(answer: requests.Response) -> str:

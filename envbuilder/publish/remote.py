@@ -17,7 +17,7 @@ from envbuilder.fetch.transport import new_session
 from envbuilder.lock.client import redact, untrusted
 from envbuilder.lock.mirrors import Mirrors
 from envbuilder.lock.registry import INDEX_TYPES, ImageName, NotServedError, Registry, registry_address
-from envbuilder.publish.answers import body_of, reasons
+from envbuilder.publish.answers import body_of, finish, reasons
 from envbuilder.publish.layout import INDEX, MANIFEST, Descriptor, canonical, describe, describe_artifact, read_manifest
 from envbuilder.publish.tokens import RegistryAuth
 from envbuilder.publish.uploads import Upload, check_digest
@@ -161,9 +161,9 @@ class Remote:
         answer = self._ask("GET", f"{self.address}/referrers/{digest}", headers={"Accept": INDEX})
         if answer.status_code == 200 and answer.headers.get("Content-Type", "").partition(";")[0] == INDEX:
             return _entries(self._body(answer))
-        answer.close()
         if answer.status_code not in (200, 400, 404, 405):
             raise self._unexpected(answer, f"say what refers to {digest}")
+        finish(answer)
         try:
             body, kind = self.manifest(_fallback_tag(digest))
         except NotServedError:
@@ -202,7 +202,7 @@ class Remote:
         data: bytes | None = None,
         allow_redirects: bool = False,
     ) -> requests.Response:
-        """One request. An answer without a body has its connection given back by ``_unexpected`` or its reader."""
+        """One request. Who asked reads the answer of a GET, and what went wrong."""
         try:
             answer = self.session.request(
                 method, url, headers=headers, data=data, timeout=_TIMEOUT, stream=True, allow_redirects=allow_redirects
@@ -210,7 +210,7 @@ class Remote:
         except requests.RequestException as error:
             raise self._silent(error) from None
         if method != "GET" and answer.status_code < 400:
-            answer.close()
+            finish(answer)
         return answer
 
     def _silent(self, error: requests.RequestException) -> SourceError:

@@ -13,7 +13,7 @@ import requests
 from requests.auth import AuthBase
 
 from envbuilder.errors import SourceError
-from envbuilder.publish.answers import body_of, clock_off, reasons
+from envbuilder.publish.answers import body_of, clock_off, finish, reasons
 from envbuilder.publish.credentials import Login, login_command, login_for
 
 _TIMEOUT = (15, 60)
@@ -57,7 +57,7 @@ class RegistryAuth(AuthBase):
         if answer.status_code != 401 or urlsplit(request.url or "").netloc != self._netloc:
             return answer
         self._log_in(answer, request.headers.get("Authorization"))
-        answer.close()
+        finish(answer)
         again = request.copy()
         if start is not None:
             body: Any = again.body

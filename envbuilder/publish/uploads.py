@@ -1,7 +1,8 @@
 """One blob into a registry, in chunks: after a drop the registry is asked how far it came, and it goes on from there.
 
 The distribution specification's chunked upload. Where an upload stands is kept in the cache, so that another run,
-after Ctrl-C or a lost line, goes on as well.
+after Ctrl-C or a lost line, goes on as well. A registry may refuse that: Docker's own (2.8.2) does when the line broke
+amid a chunk, as its upload then holds more than the state it gave out says. That blob is then begun anew.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from envbuilder.errors import HostError, IntegrityError, Place, SourceError
 from envbuilder.fetch.download import Stopped
 from envbuilder.files import write_bytes
 from envbuilder.lock.client import redact, untrusted
-from envbuilder.publish.answers import reasons
+from envbuilder.publish.answers import finish, reasons
 from envbuilder.publish.layout import Descriptor
 
 # What a drop may cost. Large enough that the round trips between chunks do not show.
@@ -70,7 +71,7 @@ class Upload:
 
     def run(self) -> None:
         """Have the blob in the registry."""
-        broken = 0
+        broken, lost = 0, 0
         self._location = self._noted()
         with self._open() as stream:
             try:
@@ -82,12 +83,13 @@ class Upload:
                     except _Lost:
                         self._forget()
                         error: Exception | None = None
+                        lost += 1
                     except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as e:
                         if isinstance(e, requests.exceptions.SSLError):
                             raise untrusted(self._host, e) from None
                         error = e
                     broken = 0 if self._sent > before else broken + 1
-                    if broken == _ATTEMPTS:
+                    if _ATTEMPTS in (broken, lost):
                         raise self._failed(error)
                     self._pause(broken)
             except BaseException:
@@ -194,13 +196,13 @@ class Upload:
             method, url, headers=headers, data=data, timeout=_TIMEOUT, stream=True, allow_redirects=False
         )
         if answer.status_code in _PASSING:
-            answer.close()
+            finish(answer)
             raise requests.ConnectionError(f"{self._host} answers {answer.status_code} {answer.reason}")
         return answer
 
     def _expect(self, answer: requests.Response, status: int, what: str) -> None:
         if answer.status_code == status:
-            answer.close()
+            finish(answer)
             return
         said = reasons(answer)
         repository = urlsplit(self._address).path.removeprefix("/v2/")
@@ -249,7 +251,7 @@ class Upload:
     def _failed(self, error: Exception | None) -> SourceError:
         return SourceError(
             f"the connection to {self._host} keeps breaking" if error else f"{self._host} keeps losing the upload",
-            cure="Run it again: what it has taken is kept there, and it goes on from there.",
+            cure="Run it again: it goes on from what the registry has kept.",
             detail=f"{self._descriptor.digest}: {self._sent} of {self._descriptor.size} bytes went"
             + (f"; {redact(str(error))}" if error else ""),
         )

@@ -135,6 +135,23 @@ def test_a_push_over_a_line_that_breaks_goes_on(exported, place, monkeypatch):
     assert all(place.blob(layer.digest).stat().st_size == layer.size for layer in exported.layers)
 
 
+def test_a_push_that_was_stopped_goes_on_in_the_next_run(place, monkeypatch):
+    from envbuilder.fetch.download import Stopped
+    from envbuilder.publish import uploads
+    from envbuilder.publish.layout import describe
+
+    monkeypatch.setattr(uploads, "CHUNK", 1 << 20)
+    body = os.urandom(8 << 20)
+    remote, blob, counts = Remote.open(f"{place.host}/team/stopped:1"), describe(body, "x"), []
+    with pytest.raises(Stopped):
+        remote.send(body, blob, counts.append, lambda: sum(counts) > 4 << 20)
+    counts.clear()
+    remote.send(body, blob, counts.append)
+    assert counts[0] >= 4 << 20, "the registry had kept it"
+    assert sum(counts) == blob.size
+    assert place.blob(blob.digest).read_bytes() == body
+
+
 def test_a_wrong_password_names_the_command(exported, place):
     place.log_in(place.host, "an old one")
     try:

@@ -117,6 +117,20 @@ def test_an_upload_the_registry_forgot_is_begun_anew(registry: FakeRegistry, rem
     assert heard.last == (len(BLOB), len(BLOB))
 
 
+@pytest.mark.usefixtures("small_chunks")
+def test_a_registry_that_loses_every_upload_is_not_asked_for_ever(registry: FakeRegistry, remote: Remote) -> None:
+    def forget(request: Request) -> None:
+        if request.method == "PUT":
+            registry.uploads.clear()
+
+    registry.before = forget
+    heard = Heard()
+    with pytest.raises(SourceError, match="keeps losing the upload"):
+        remote.upload(BLOB, describe(BLOB, CONFIG), heard)
+    assert heard.last[0] == 0
+    assert [method for method, _ in registry.asked].count("POST") == 5
+
+
 def test_a_busy_registry_is_asked_again(registry: FakeRegistry, remote: Remote) -> None:
     busy = [503, 429, 502]
     registry.before = lambda request: Response(status=busy.pop()) if busy and request.method == "PUT" else None
