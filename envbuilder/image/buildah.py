@@ -248,6 +248,10 @@ def _stored(layout: Path) -> str:
         tagged = output(["buildah", "tag", pulled.stdout.strip(), name]) if pulled.returncode == 0 else pulled
         if tagged.returncode != 0:
             raise BuildError("buildah does not take the base image", detail=pulled.stderr or tagged.stderr)
+        # The name that pull gave it is that of a folder which is gone after the build.
+        for row in json.loads(output(["buildah", "images", "--json", name]).stdout or "null") or []:
+            for stray in (other for other in row["names"] or () if other.startswith(f"localhost{layout}")):
+                output(["buildah", "rmi", stray])
     return f"container-image://{name}"
 
 

@@ -1,5 +1,7 @@
 """The Docker engine with a real daemon: the small stack twice, runs, and every way it refuses."""
 
+import subprocess
+
 import docker
 import pytest
 
@@ -32,6 +34,17 @@ def test_nothing_changed_nothing_built(built, engine, small):  # noqa: F811
     again = build_stack(*small, engine, Silent())
     assert not again.anew
     assert again.image.digest == built.image.digest
+
+
+def test_built_three_times_from_nothing_the_digest_is_one(built, engine, small):  # noqa: F811
+    digests = {built.image.digest}
+    for _ in range(2):
+        # The daemon forgets the files as well, so they come once more, with other times on its disk.
+        subprocess.run(["docker", "buildx", "prune", "--all", "--force"], check=True, capture_output=True)
+        again = build_stack(*small, engine, Silent(), cache=False)
+        assert again.anew
+        digests.add(again.image.digest)
+    assert len(digests) == 1
 
 
 def test_a_run_gives_lines_errors_and_exit_code(built, engine):

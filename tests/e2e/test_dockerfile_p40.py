@@ -14,7 +14,7 @@ from envbuilder.image.docker import Docker
 from envbuilder.image.engine import Engine, RunRequest
 from tests.e2e import stand_ins
 from tests.e2e.docker_daemon import docker_daemon
-from tests.e2e.p40_world import World, world  # noqa: F401
+from tests.e2e.p40_world import World, buildah, world  # noqa: F401
 from tests.engine.conftest import programs, store  # noqa: F401
 
 pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("p40")]
@@ -100,6 +100,9 @@ def test_it_is_built_whole_and_its_extensions_are_for_the_card(
     assert "cuda-nvcc" not in listing
     logs = (world.folder / "project" / "build" / "logs").glob("p40-devel-*.log")
     assert COMPILED in "".join(path.read_text() for path in logs)
+    if engine.name == "buildah":
+        strays = [name for name in buildah("images", "--format", "{{.Name}}").split() if "/images/" in name]
+        assert strays == [], "base images are known by their digest, not by a folder that is gone"
 
 
 def test_by_hand_it_downloads_from_the_real_names(
