@@ -4,7 +4,7 @@ Real: the lock by conda-lock and uv, the fetching, the rendered Dockerfile, the 
 non-free and g++-11, py-rattler, pip, setuptools, the verl 0.5.0 wheel, and the code that is compiled for sm_61.
 Stand-ins: the base images (Debian 12 in the place of CUDA's), Python (Debian's 3.11), cuDNN and the other conda
 packages, torch and every wheel it and verl ask for (real names, nothing inside), Apex (its shape), micromamba (the
-two commands it is given, over py-rattler).
+two commands it is given, over py-rattler), the hosts (loopback; by hand under their real names).
 """
 
 from __future__ import annotations

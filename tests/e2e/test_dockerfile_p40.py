@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,6 +15,8 @@ from envbuilder.cli import run
 from envbuilder.image.buildah import Buildah
 from envbuilder.image.docker import Docker
 from envbuilder.image.engine import Engine, RunRequest
+from envbuilder.lock.reading import load_lock
+from envbuilder.stack.loading import load_stack
 from tests.e2e import stand_ins
 from tests.e2e.docker_daemon import docker_daemon
 from tests.e2e.p40_world import World, buildah, world  # noqa: F401
@@ -125,6 +130,23 @@ def test_by_hand_it_downloads_from_the_real_names(
     ):
         assert said in built.stderr
     assert in_image(engine, "envbuilder/p40:by-hand", "python", "-c", IMPORTS) == ["0.5.0"]
+
+
+def test_a_bundle_builds_it_where_there_is_no_network(
+    world: World,  # noqa: F811
+    engine: Engine,
+    tmp_path: Path,
+) -> None:
+    assert run(["lock", "p40"]) == 0
+    assert run(["bundle", "p40", str(tmp_path / "p40.bundle")]) == 0
+    command = [sys.executable, "-m", "envbuilder", "build", "--bundle", "p40.bundle", "--engine", engine.name, "--json"]
+    # Another host: nothing in the cache, no project, no mirror, and no network at all.
+    elsewhere = {**os.environ, "ENVBUILDER_CACHE": str(tmp_path / "cache"), "UV_CACHE_DIR": str(tmp_path / "uv")}
+    built = subprocess.run(
+        ["unshare", "--net", *command], cwd=tmp_path, env=elsewhere, capture_output=True, text=True, check=False
+    )
+    assert built.returncode == 0, built.stderr[-4000:]
+    assert json.loads(built.stdout)["lock"] == load_lock(load_stack("p40")[0]).digest
 
 
 @pytest.mark.parametrize("fault", list(FAULTS))
