@@ -22,6 +22,7 @@ from envbuilder.stack.manifest import image_manifest_text
 from envbuilder.stack.model import Stack
 
 _PACKAGE = Path(__file__).resolve().parent.parent
+_SECOND = 10**9
 # What runs inside the image: the suite, what it reports with, and what verl's workers import in a training run. Nothing
 # else of envbuilder is needed there.
 _KINDS = (".py", ".json", ".toml", ".cu")
@@ -79,12 +80,14 @@ def same_everywhere(folder: Path, time: int) -> None:
     """Give all of ``folder`` the same times (seconds since 1970), modes and owners on every host.
 
     The engine's history holds a hash of what a COPY copies, with all of these. The group would otherwise be the
-    parent folder's where that is shared (setgid).
+    parent folder's where that is shared (setgid). BuildKit takes a file of the same size and time as that of an
+    earlier build to be the same one, so files of other content differ in their nanoseconds, which no layer holds.
     """
     for path in (folder, *folder.rglob("*")):
         os.chown(path, os.geteuid(), os.getegid())
         path.chmod(0o755 if path.is_dir() else 0o644)
-        os.utime(path, (time, time))
+        moment = time * _SECOND + (0 if path.is_dir() else 1 + int(sha256_of(path), 16) % (_SECOND - 1))
+        os.utime(path, ns=(moment, moment))
 
 
 def lock_files(folder: Path, stack: str) -> None:

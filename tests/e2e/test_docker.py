@@ -8,6 +8,7 @@ import pytest
 from envbuilder.errors import BuildError, HostError
 from envbuilder.image.building import build_stack
 from envbuilder.image.choose import choose_engine
+from envbuilder.image.context import same_everywhere
 from envbuilder.image.docker import Docker
 from envbuilder.image.engine import BuildRequest, RunRequest
 from envbuilder.report.progress import Silent
@@ -45,6 +46,19 @@ def test_built_three_times_from_nothing_the_digest_is_one(built, engine, small):
         assert again.anew
         digests.add(again.image.digest)
     assert len(digests) == 1
+
+
+def test_a_file_of_the_same_size_and_time_is_not_that_of_the_build_before(engine, tmp_path):
+    (tmp_path / "Dockerfile").write_text("FROM scratch AS it\nCOPY x /x\n")
+    layers = set()
+    for text in ("one", "two"):
+        context = tmp_path / text / "context"
+        context.mkdir(parents=True)
+        (context / "x").write_text(text)
+        same_everywhere(context, 1757289600)
+        request = BuildRequest(tmp_path / "Dockerfile", context, "it", "localhost/test/x:1", 1757289600)
+        layers |= {layer.digest for layer in engine.build(request, Silent()).layers}
+    assert len(layers) == 2
 
 
 def test_a_run_gives_lines_errors_and_exit_code(built, engine):
