@@ -116,7 +116,7 @@ def _over_ssh(exported: Exported, where: str, progress: Any) -> dict[str, Any]:
         "digest": exported.digest,
         "config": exported.config.digest,
         "bytes_moved": sent.moved,
-        "bytes_skipped": exported.size if not sent.moved else 0,
+        "bytes_skipped": max(0, exported.size - sent.moved),
     }
 
 

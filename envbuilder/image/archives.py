@@ -44,16 +44,16 @@ def blob(digest: str) -> str:
     return f"blobs/sha256/{digest.removeprefix('sha256:')}"
 
 
-def packed_members(layout: Path, manifest: str, names: Sequence[str] = ()) -> list[Member]:
-    """The image ``manifest`` of the layout with its blobs as they are."""
+def packed_members(layout: Path, manifest: str, names: Sequence[str] = (), *, without: int = 0) -> list[Member]:
+    """The image ``manifest`` of the layout with its blobs as they are, without the lowest layers an engine has."""
     body = (layout / blob(manifest)).read_bytes()
     parts: dict[str, Any] = json.loads(body)
-    blobs = [_file(layout, part["digest"]) for part in (parts["config"], *parts["layers"])]
+    blobs = [_file(layout, part["digest"]) for part in (parts["config"], *parts["layers"][without:])]
     digests = [layer["digest"] for layer in parts["layers"]]
     return [*_about(manifest, len(body), parts["config"]["digest"], digests, names), text(blob(manifest), body), *blobs]
 
 
-def unpacked_members(layout: Path, manifest: str, names: Sequence[str] = ()) -> list[Member]:
+def unpacked_members(layout: Path, manifest: str, names: Sequence[str] = (), *, without: int = 0) -> list[Member]:
     """The same image with its layers unpacked, for every engine there is; its configuration, and so its id, stays."""
     parts: dict[str, Any] = json.loads((layout / blob(manifest)).read_bytes())
     config = (layout / blob(parts["config"]["digest"])).read_bytes()
@@ -64,7 +64,14 @@ def unpacked_members(layout: Path, manifest: str, names: Sequence[str] = ()) -> 
     ]
     sizes = [(diff_id, layer.size) for diff_id, layer in zip(diff_ids, layers, strict=True)]
     about = about_unpacked(parts["config"], sizes, names)
-    return [*about, _file(layout, parts["config"]["digest"]), *layers]
+    return [*about, _file(layout, parts["config"]["digest"]), *layers[without:]]
+
+
+def diff_ids_in(layout: Path, manifest: str) -> list[str]:
+    """The digests of the image's unpacked layers, from the bottom up."""
+    parts = json.loads((layout / blob(manifest)).read_bytes())
+    found: list[str] = json.loads((layout / blob(parts["config"]["digest"])).read_bytes())["rootfs"]["diff_ids"]
+    return found
 
 
 def about_unpacked(config: dict[str, Any], layers: Sequence[tuple[str, int]], names: Sequence[str]) -> list[Member]:

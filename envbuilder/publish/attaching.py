@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
+from envbuilder.publish.export import parts_of
 from envbuilder.publish.layout import (
     EMPTY,
     MANIFEST,
@@ -21,6 +22,8 @@ from envbuilder.report.progress import Progress
 _EMPTY_BODY = b"{}"
 # Far more documents than an image has: a repository that lists more does so to keep its readers busy.
 _MOST = 64
+# A bill of materials of p40-debian has 1 MB.
+_LARGEST = 64 * 1024 * 1024
 
 
 @dataclass(frozen=True)
@@ -67,6 +70,27 @@ def attached(remote: Remote, digest: str, artifact_types: tuple[str, ...], limit
         layer = _document_of(body, digest)
         if layer is not None and layer.size <= limit:
             yield remote.read(layer)
+
+
+def keep_attached(remote: Remote, digest: str, layout: Layout) -> int:
+    """Take the documents that refer to the image ``digest`` into its layout, so that they travel on with it; how many.
+
+    What is not about the image, or too large for a document, is passed over.
+    """
+    kept = 0
+    for entry in remote.referrers(digest)[:_MOST]:
+        body, _ = remote.manifest(entry.digest)
+        subject = read_manifest(body).get("subject")
+        config, layers = parts_of(read_manifest(body))
+        small = sum(blob.size for blob in (config, *layers)) <= _LARGEST
+        if not small or not isinstance(subject, dict) or subject.get("digest") != digest:
+            continue
+        for blob in (config, *layers):
+            layout.add(remote.read(blob), blob.media_type)
+        layout.add(body, MANIFEST)
+        layout.tag(describe_artifact(body), "")
+        kept += 1
+    return kept
 
 
 def attach_beside(layout: Layout, document: Document, subject: Descriptor) -> Descriptor:

@@ -15,7 +15,8 @@ from envbuilder.image.alone import alone
 from envbuilder.image.engine import Engine, ImageInfo
 from envbuilder.lock.mirrors import Mirrors
 from envbuilder.lock.registry import INDEX_TYPES, manifest_for_amd64
-from envbuilder.publish.export import parts_of
+from envbuilder.publish.attaching import keep_attached
+from envbuilder.publish.export import layout_of, parts_of
 from envbuilder.publish.installing import check_fits, install, name_for, present, unpacked_size
 from envbuilder.publish.layout import Descriptor, describe, read_manifest
 from envbuilder.publish.packing import item_of
@@ -95,7 +96,18 @@ def pull(reference: str, engine: Engine, mirrors: Mirrors, progress: Progress, a
         check_fits(engine, unpacked_size(layers))
         moved += _fetch(layers, remotes, progress)
         image = install(engine, manifest, config, layers, name, progress)
+        _keep_documents(remotes, manifest.digest, image, progress)
     return Pulled(name, pinned, digest, image, moved, size, True, signed_by)
+
+
+def _keep_documents(remotes: list[Remote], digest: str, image: ImageInfo, progress: Progress) -> None:
+    """What is attached to the image goes on with it from here; the image is right without it, so no fault stops it."""
+    for remote in remotes:
+        try:
+            if keep_attached(remote, digest, layout_of(image)):
+                return
+        except EnvbuilderError as error:
+            progress.log(f"documents of the image were not kept: {error.message}")
 
 
 def _manifest(remotes: list[Remote], digest: str) -> tuple[Descriptor, bytes]:

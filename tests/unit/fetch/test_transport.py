@@ -7,7 +7,7 @@ import requests
 
 from envbuilder.fetch import transport
 from envbuilder.fetch.transport import debian_session, new_session, python_session
-from envbuilder.lock.client import python_client
+from envbuilder.lock.client import python_client, untrusted
 
 
 def header(session: requests.Session, url: str) -> str | None:
@@ -74,3 +74,18 @@ def test_apts_passwords_and_certificates_are_taken(monkeypatch: pytest.MonkeyPat
     assert header(session, "https://mirror.test/debian/pool/a.deb") == "Basic YW5uOnB3"
     assert header(session, "https://elsewhere.test/a.deb") is None
     assert header(debian_session("http://bob:pw@m.test/d"), "http://m.test/d/x") == "Basic Ym9iOnB3"
+
+
+@pytest.mark.parametrize(
+    ("said", "told"),
+    [
+        (
+            "certificate verify failed: certificate is not yet valid",
+            "is not valid yet, by this host's clock",
+        ),
+        ("certificate verify failed: certificate has expired (_ssl.c:1007)", "has expired, by this host's clock"),
+        ("certificate verify failed: self signed certificate", "is not trusted here"),
+    ],
+)
+def test_a_wrong_clock_here_is_told_apart_from_a_bad_certificate(said: str, told: str) -> None:
+    assert told in untrusted("registry.example", OSError(said)).message

@@ -16,7 +16,8 @@ from envbuilder.fetch import download
 from envbuilder.image.names import image_tag
 from envbuilder.lock.mirrors import Mirrors
 from envbuilder.publish import uploads
-from envbuilder.publish.export import Exported, export
+from envbuilder.publish.attaching import Document, attach
+from envbuilder.publish.export import Exported, export, layout_of
 from envbuilder.publish.layout import MANIFEST, Descriptor, canonical, describe
 from envbuilder.publish.pull import Pulled, check_pinned, pull
 from envbuilder.publish.push import Pushed, check_target, push
@@ -114,6 +115,25 @@ def test_what_was_pulled_travels_on_unchanged(registry: FakeRegistry, elsewhere:
     pulled(sent.pinned, engine)
     again = export(engine, NAME, Silent())
     assert (again.digest, again.anew, engine.read) == (sent.digest, False, [])
+
+
+@pytest.mark.parametrize("harm", [None, "the document", "the list"])
+def test_what_is_attached_comes_along(registry: FakeRegistry, elsewhere: Callable[[], None], harm: str | None) -> None:
+    made = exported()
+    remote = Remote.open(f"{registry.host}/team/small:1")
+    sent = push(made, remote, Silent())
+    attach(remote, Document(b"a bill", "text/plain", "application/spdx+json"), made.manifest, Silent())
+    if harm == "the document":
+        registry.blobs[digest_of(b"a bill")] = b"a b1ll"
+    if harm == "the list":
+        registry.before = lambda request: Response(status=500) if "/referrers/" in request.path else None
+    elsewhere()
+    engine: Any = StandInEngine()
+    came = pulled(sent.pinned, engine)
+    found = layout_of(came.image).referrers(sent.digest)
+    assert came.anew, "the image is right without them"
+    assert [entry.artifact_type for entry in found] == ([] if harm else ["application/spdx+json"])
+    assert harm or layout_of(came.image).path(digest_of(b"a bill")).read_bytes() == b"a bill"
 
 
 def test_a_digest_cannot_be_chosen() -> None:
