@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from envbuilder.errors import FAILED
+
 if TYPE_CHECKING:
     from envbuilder.publish.pull import Pulled
     from envbuilder.report.model import Report
@@ -57,7 +59,9 @@ def command(reference: str, engine: str, allow_tag: bool, verify: bool, gpu: str
         result = {**_result(pulled), **({"verify": [report.to_dict() for report in reports]} if verify else {})}
         click.echo(json.dumps(result, indent=2, ensure_ascii=False))
     if reports:
-        sys.exit(max(report.verdict.exit_code for report in reports))
+        # A card that failed counts for more than one of which nothing can be said.
+        codes = {report.verdict.exit_code for report in reports}
+        sys.exit(FAILED if FAILED in codes else max(codes))
 
 
 def _verified(engine: Any, image: str, gpu: str | None, quiet: bool) -> list[Report]:
