@@ -41,17 +41,17 @@ def unpack(folder, packages=PACKAGES):
 
 
 @contextlib.contextmanager
-def docker_daemon(folder, mirror=None, instead=()):
+def docker_daemon(folder, mirror=None, instead=(), more=()):
     """Run the daemon; DOCKER_HOST, PATH and DOCKER_CONFIG lead to it meanwhile.
 
     ``mirror`` (host:port, plain HTTP) is asked in the place of Docker's hub. ``instead`` are pairs: a file of the host,
-    and what the daemon sees in its place. It has a mount namespace of its own.
+    and what the daemon sees in its place. It has a mount namespace of its own. ``more`` are further packages.
     """
-    root = unpack(folder)
+    root = unpack(folder, [*PACKAGES, *more])
     programs = f"{root / 'usr/sbin'}:{root / 'usr/bin'}:{os.environ['PATH']}"
     plugins = folder / "client" / "cli-plugins"
-    plugins.mkdir(parents=True)
-    (plugins / "docker-buildx").symlink_to(root / "usr/libexec/docker/cli-plugins/docker-buildx")
+    plugins.parent.mkdir()
+    plugins.symlink_to(root / "usr/libexec/docker/cli-plugins")
     # buildah reads the folder too, and stops where it holds no configuration.
     (folder / "client" / "config.json").write_text("{}")
     socket = folder / "docker.sock"
