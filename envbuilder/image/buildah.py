@@ -143,7 +143,11 @@ class Buildah:
             return None
         data = json.loads(found.stdout)
         layers = json.loads(data["Manifest"])["layers"]
-        made_by = [step.get("created_by", "") for step in data["OCIv1"]["history"] if not step.get("empty_layer")]
+        # An image from elsewhere need not have one, nor one that fits its layers.
+        history = data["OCIv1"].get("history") or []
+        made_by = [str(step.get("created_by", "")) for step in history if not step.get("empty_layer")]
+        if len(made_by) != len(layers):
+            made_by = [""] * len(layers)
         return ImageInfo(
             reference=reference,
             id=f"sha256:{data['FromImageID']}",
