@@ -18,12 +18,14 @@ class Item:
     """A file to have, as the lock names it: what it is, its name, its digest and its size in bytes where known.
 
     ``digest`` is ``sha256:...``, or ``md5:...`` for the few conda packages that nobody gives a SHA-256 for.
+    ``named_by`` says in words what names it.
     """
 
     label: str
     filename: str
     digest: str
     size: int | None
+    named_by: str = "the lock"
 
     @property
     def algorithm(self) -> str:

@@ -20,7 +20,7 @@ from envbuilder import data
 from envbuilder.errors import HostError, IntegrityError, Place, SourceError
 from envbuilder.fetch.cache import Item, is_there, lock_of, partial_of, path_of
 from envbuilder.fetch.transport import CONNECT_SECONDS, READ_SECONDS
-from envbuilder.lock.client import redact, untrusted
+from envbuilder.lock.client import distrusts, redact, untrusted
 
 _CHUNK = 256 * 1024
 # A connection that breaks is taken up again this often without a byte of progress in between.
@@ -177,11 +177,11 @@ class _Download:
                     ) from error
                 self._pause(broken)
         if self._item.size is not None and self._have != self._item.size:
-            raise self._wrong(f"is {self._have} bytes there, the lock says {self._item.size}")
+            raise self._wrong(f"is {self._have} bytes there, {self._item.named_by} says {self._item.size}")
         if self._hash.hexdigest() != self._item.hex:
             raise self._wrong(
-                "is not the file of the lock",
-                f"lock    {self._item.digest}\nmirror  {self._item.algorithm}:{self._hash.hexdigest()}",
+                f"is not the file of {self._item.named_by}",
+                f"wanted  {self._item.digest}\nserved  {self._item.algorithm}:{self._hash.hexdigest()}",
             )
 
     def _pause(self, broken: int) -> None:
@@ -210,9 +210,11 @@ class _Download:
         timeout = (CONNECT_SECONDS, READ_SECONDS)
         try:
             return self._location.session.get(self._location.url, headers=headers, stream=True, timeout=timeout)
-        except requests.exceptions.SSLError as error:
-            raise untrusted(self._location.host, error) from error
         except requests.RequestException as error:
+            if distrusts(error):
+                raise untrusted(self._location.host, error) from error
+            if isinstance(error, requests.exceptions.SSLError):
+                raise urllib3.exceptions.ProtocolError(str(error)) from error
             raise SourceError(
                 f"{self._location.host} does not answer",
                 cure="Check the network, the proxy and the mirror: envbuilder sources",
@@ -248,7 +250,8 @@ class _Download:
         if status in (401, 403, 407):
             raise SourceError(
                 f"{host} refuses {self._item.filename} ({status} {response.reason})",
-                cure="Check the user name and password of the mirror (or proxy) in the settings of pip, uv or apt.",
+                cure="Check the user name and password for it, or for the proxy, in the settings of whatever names it: "
+                "pip, uv or apt, or the login of the registry.",
             )
         if status not in (200, 206):
             raise SourceError(
@@ -267,7 +270,9 @@ class _Download:
         """A length that cannot be right ends the transfer before its first byte."""
         length = response.headers.get("Content-Length", "")
         if self._item.size is not None and length.isdigit() and self._have + int(length) != self._item.size:
-            raise self._wrong(f"is {self._have + int(length)} bytes there, the lock says {self._item.size}")
+            raise self._wrong(
+                f"is {self._have + int(length)} bytes there, {self._item.named_by} says {self._item.size}"
+            )
 
     def _wrong(self, what: str, detail: str | None = None, cure: str | None = None) -> IntegrityError:
         return IntegrityError(

@@ -15,7 +15,7 @@ import requests
 from envbuilder.errors import EnvbuilderError, Place
 from envbuilder.fetch.transport import debian_session, python_session, quick
 from envbuilder.lock.archives import mirror_of
-from envbuilder.lock.client import PythonClient, python_client, redact
+from envbuilder.lock.client import PythonClient, distrusts, python_client, redact
 from envbuilder.lock.indexes import index_named
 from envbuilder.lock.mirrors import Mirrors, mirrors_of
 from envbuilder.lock.python import target_of
@@ -236,7 +236,7 @@ def _check_status(answer: requests.Response, *good: int) -> None:
 
 
 def _in_words(error: requests.RequestException) -> str:
-    if isinstance(error, requests.exceptions.SSLError):
+    if distrusts(error):
         return "its certificate is not trusted here"
     if isinstance(error, requests.exceptions.ProxyError):
         return "the proxy does not let it through"

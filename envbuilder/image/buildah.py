@@ -21,7 +21,7 @@ from envbuilder.image.containers_store import StoredContents
 from envbuilder.image.engine import BuildRequest, ImageInfo, Layer, RunRequest
 from envbuilder.image.failures import build_error
 from envbuilder.image.layouts import manifest_of
-from envbuilder.image.load_faults import load_error, other_image
+from envbuilder.image.load_faults import KILLED, killed, load_error, other_image
 from envbuilder.image.names import REBUILT
 from envbuilder.image.ownership import inside, writer
 from envbuilder.image.process import Process, output
@@ -197,7 +197,7 @@ class Buildah:
             finally:
                 process.stop()
         if code != 0:
-            raise load_error(self.name, process.errors(), self.storage())
+            raise killed(self.name) if code in KILLED else load_error(self.name, process.errors(), self.storage())
         image = next((found for found in map(self.image, ids) if found), None)
         if image is not None:
             output(["buildah", "tag", image.id.removeprefix("sha256:"), name])

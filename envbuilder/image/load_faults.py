@@ -11,6 +11,18 @@ _FULL = ("no space left on device", "disk quota exceeded")
 _DAMAGED = ("does not match", "invalid checksum", "unexpected EOF", "mismatch", "digest")
 
 
+# SIGKILL, as Python says it and as a shell does.
+KILLED = (-9, 137)
+
+
+def killed(engine: str) -> HostError:
+    """The error for an engine that was killed while it took an image."""
+    return HostError(
+        f"{engine} was killed while it took the image; nothing of it has a name",
+        cure="Most often the kernel did it for want of memory: `dmesg` says so. Run it again: what was fetched is kept.",
+    )
+
+
 def load_error(engine: str, said: str, storage: Path | None) -> EnvbuilderError:
     """The error for ``said``, what ``engine`` said when it did not take an image."""
     place = Place(str(storage)) if storage else None

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import platformdirs
+import requests
 
 from envbuilder import toml
 from envbuilder.errors import InputError, Place, SourceError
@@ -94,6 +95,11 @@ def ca_bundle() -> str | None:
 def redact(text: str) -> str:
     """``text`` without the user names and passwords of the addresses in it."""
     return _CREDENTIALS.sub("", text)
+
+
+def distrusts(error: Exception) -> bool:
+    """Whether ``error`` is of a certificate: a connection that breaks amid TLS is of the same kind, and is none."""
+    return isinstance(error, requests.exceptions.SSLError) and "certificate" in str(error).lower()
 
 
 def untrusted(host: str, error: Exception) -> SourceError:

@@ -16,7 +16,7 @@ from typing import Any
 import requests
 
 from envbuilder.errors import InputError, IntegrityError, Place, SourceError
-from envbuilder.lock.client import redact, untrusted
+from envbuilder.lock.client import distrusts, redact, untrusted
 from envbuilder.lock.mirrors import Mirrors
 
 DOCKER_HUB = "docker.io"
@@ -126,7 +126,7 @@ class Registry:
         return body
 
     def _silent(self, error: requests.RequestException) -> SourceError:
-        if isinstance(error, requests.exceptions.SSLError):
+        if distrusts(error):
             return untrusted(self.host, error)
         return SourceError(
             f"the registry {self.host} does not answer",

@@ -79,7 +79,7 @@ def pack(diff_id: str | None, chunks: Iterable[bytes], advance: Callable[[int], 
 
 def item_of(descriptor: Descriptor) -> Item:
     """The file of a blob in the cache."""
-    return Item(descriptor.digest, descriptor.hex, descriptor.digest, descriptor.size)
+    return Item(descriptor.digest, descriptor.digest, descriptor.digest, descriptor.size, "the image's manifest")
 
 
 def _note(diff_id: str) -> Path:

@@ -14,7 +14,7 @@ from requests.adapters import HTTPAdapter
 from envbuilder.errors import IntegrityError, SourceError
 from envbuilder.fetch.transfers import Counter
 from envbuilder.fetch.transport import new_session
-from envbuilder.lock.client import redact, untrusted
+from envbuilder.lock.client import distrusts, redact, untrusted
 from envbuilder.lock.mirrors import Mirrors
 from envbuilder.lock.registry import INDEX_TYPES, ImageName, NotServedError, Registry, registry_address
 from envbuilder.publish.answers import body_of, finish, reasons
@@ -214,7 +214,7 @@ class Remote:
         return answer
 
     def _silent(self, error: requests.RequestException) -> SourceError:
-        if isinstance(error, requests.exceptions.SSLError):
+        if distrusts(error):
             return untrusted(self.host, error)
         return SourceError(
             f"the registry {self.host} does not answer",

@@ -22,7 +22,7 @@ from envbuilder import data
 from envbuilder.errors import HostError, IntegrityError, Place, SourceError
 from envbuilder.fetch.download import Stopped
 from envbuilder.files import write_bytes
-from envbuilder.lock.client import redact, untrusted
+from envbuilder.lock.client import distrusts, redact, untrusted
 from envbuilder.publish.answers import finish, reasons
 from envbuilder.publish.layout import Descriptor
 
@@ -85,7 +85,7 @@ class Upload:
                         error: Exception | None = None
                         lost += 1
                     except (requests.ConnectionError, requests.Timeout, requests.exceptions.ChunkedEncodingError) as e:
-                        if isinstance(e, requests.exceptions.SSLError):
+                        if distrusts(e):
                             raise untrusted(self._host, e) from None
                         error = e
                     broken = 0 if self._sent > before else broken + 1

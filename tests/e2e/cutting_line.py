@@ -16,7 +16,7 @@ class CuttingLine:
     """TCP from ``FIRST:port`` to ``FIRST:to`` in ``namespace``.
 
     ``passed`` counts bytes of answers, ``sent`` those of requests. A connection over which ``cut_after`` bytes came, or
-    ``cut_requests_after`` bytes went, ends, ``cuts`` times; with ``reset`` what the other side has not read yet is lost.
+    ``cut_requests_after`` bytes went, ends, ``cuts`` times; with ``reset`` what was not read yet is lost.
     ``rate`` is the most bytes a second for the answers of each connection; None is as fast as it goes.
     """
 

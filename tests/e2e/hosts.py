@@ -39,7 +39,7 @@ class Namespace:
     @contextmanager
     def inside(self) -> Iterator[None]:
         """Sockets and threads that are made within it belong to the namespace."""
-        with open("/proc/thread-self/ns/net") as own, self.path.open() as there:
+        with Path("/proc/thread-self/ns/net").open() as own, self.path.open() as there:
             _enter(there.fileno())
             try:
                 yield
