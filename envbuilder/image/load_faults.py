@@ -19,7 +19,7 @@ def killed(engine: str) -> HostError:
     """The error for an engine that was killed while it took an image."""
     return HostError(
         f"{engine} was killed while it took the image; nothing of it has a name",
-        cure="Most often the kernel did it for want of memory: `dmesg` says so. Run it again: what was fetched is kept.",
+        cure="Mostly the kernel does it for want of memory (dmesg says so). Run it again: what was fetched is kept.",
     )
 
 
