@@ -89,6 +89,7 @@ def command(
             "peak_phase": plan.peak_phase,
             "measured": setting.measured,
             **asdict(plan),
+            "published_steps_s": [step.model_dump() for step in gpu.published_ppo_steps_s],
             "changes": [{"change": text, "peak_bytes": other.peak} for text, other in changes],
         }
         click.echo(json.dumps(data, indent=2))
@@ -109,7 +110,7 @@ def _show(plan: Plan, limit: int, gpu: GpuProfile, changes: list[tuple[str, Plan
         mark = "  <- the peak" if phase == plan.peak_phase else ""
         console.print(f"  {phase:<10} {size / GIB:6.2f} GiB{mark}")
     if not plan.setting.measured:
-        console.print("[yellow]LoRA and offload are an estimate, not measured.[/]")
+        console.print("[yellow]LoRA and offload in this combination are an estimate, not measured.[/]")
     total = sum(plan.seconds.values())
     console.print(
         f"\nNo step can take less than {total:.2f} s on a {gpu.title} ({gpu.memory_bandwidth_gb_s.value:.0f} GB/s, "
@@ -117,6 +118,12 @@ def _show(plan: Plan, limit: int, gpu: GpuProfile, changes: list[tuple[str, Plan
         soft_wrap=True,
     )
     console.print("That is a floor from the card's rates, an estimate, not a measurement.")
+    if gpu.published_ppo_steps_s:
+        console.print(
+            f"Published for PPO with verl on this card, lengths not told: "
+            f"{' and '.join(f'{step.value:g} s' for step in gpu.published_ppo_steps_s)} a step.",
+            soft_wrap=True,
+        )
     if plan.peak > limit:
         console.print(
             f"\n[bold red]It does not fit[/]: {(plan.peak - limit) / GIB:.1f} GiB too much. What to change first:"

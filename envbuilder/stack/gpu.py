@@ -93,6 +93,9 @@ class GpuProfile(Strict):
     dtypes: dict[str, Dtype]
     attention: Attention
     triton: Triton
+    published_ppo_steps_s: tuple[Fact[float], ...] = Field(
+        (), description="Seconds of a PPO step with verl that others published for the card."
+    )
     belief: tuple[Belief, ...] = ()
 
     @property

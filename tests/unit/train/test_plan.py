@@ -17,18 +17,27 @@ P40 = load_gpu("p40")
 
 def setting_of(row: dict[str, object]) -> Setting:
     keys = ("prompt", "response", "batch", "checkpointing", "attention")
-    ours = bool(row["ours"])
-    return Setting(**{k: row[k] for k in keys}, chunked=ours, fused_optimiser=ours)  # type: ignore[arg-type]
+    ours, saving = bool(row["ours"]), str(row.get("saving", ""))
+    return Setting(
+        **{k: row[k] for k in keys},  # type: ignore[arg-type]
+        chunked=ours,
+        fused_optimiser=ours,
+        offload_optimiser="optimiser" in saving,
+        offload_reference="reference" in saving,
+        lora_rank=16 if "lora 16" in saving else 0,
+    )
 
 
 def name(row: dict[str, object]) -> str:
-    return "-".join(str(row[k]) for k in ("prompt", "batch", "checkpointing", "attention", "ours"))
+    return "-".join(str(row.get(k, "")) for k in ("prompt", "batch", "checkpointing", "attention", "ours", "saving"))
 
 
 @pytest.mark.parametrize("row", MEASURED, ids=name)
 def test_the_peak_is_within_ten_percent_of_the_measured_one(row: dict[str, object]) -> None:
-    plan = make_plan(QWEN, setting_of(row), P40)
+    setting = setting_of(row)
+    plan = make_plan(QWEN, setting, P40)
     peaks: dict[str, int] = row["peaks"]  # type: ignore[assignment]
+    assert setting.measured
     assert plan.peak == pytest.approx(max(peaks.values()), rel=0.10)
 
 
@@ -62,6 +71,7 @@ def test_the_command_says_what_fits_and_what_to_change(tmp_path: Path, capsys: p
     out = capsys.readouterr().out
     assert "It fits" in out
     assert "an estimate, not a measurement" in out
+    assert "8.26 s and 40 s a step" in out
     assert run(["plan", "--model", str(folder), "--batch", "16"]) == 1
     out = capsys.readouterr().out
     assert "It does not fit" in out
@@ -88,18 +98,29 @@ def test_a_size_that_is_none_is_refused(tmp_path: Path, capsys: pytest.CaptureFi
     assert "not above zero" in capsys.readouterr().err
 
 
-def test_lora_and_offload_lower_the_peak_and_are_named_an_estimate(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("more", "measured"),
+    [
+        (["--offload", "optimiser"], True),
+        (["--offload", "reference"], True),
+        (["--lora", "16", "--stock"], True),
+        (["--lora", "16"], False),
+        (["--lora", "16", "--offload", "optimiser"], False),
+        (["--offload", "optimiser", "--stock"], False),
+    ],
+)
+def test_lora_and_offload_lower_the_peak_and_what_was_not_measured_is_named_an_estimate(
+    more: list[str], measured: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = folder_of_qwen(tmp_path)
-    before = make_plan(QWEN, Setting(), P40).peak
-    for more in (["--lora", "16"], ["--offload", "optimiser"], ["--offload", "reference"]):
-        assert run(["plan", "--model", str(folder), *more, "--json"]) == 0
-        data = json.loads(capsys.readouterr().out)
-        assert data["peak_bytes"] < before
-        assert data["measured"] is False
-    assert run(["plan", "--model", str(folder), "--lora", "16"]) == 0
-    assert "an estimate, not measured" in capsys.readouterr().out
+    stock = "--stock" in more
+    before = make_plan(QWEN, Setting(chunked=not stock, fused_optimiser=not stock), P40).peak
+    assert run(["plan", "--model", str(folder), *more, "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert data["peak_bytes"] < before
+    assert data["measured"] is measured
+    assert run(["plan", "--model", str(folder), *more]) == 0
+    assert ("in this combination are an estimate, not measured" in capsys.readouterr().out) is not measured
 
 
 def test_an_architecture_not_known_is_not_guessed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
