@@ -5,8 +5,10 @@ from __future__ import annotations
 import io
 import json
 import math
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -97,6 +99,7 @@ def engine(monkeypatch: pytest.MonkeyPatch) -> StandInEngine:
     made = StandInEngine()
     monkeypatch.setattr(choose, "choose_engine", lambda name: made)
     monkeypatch.setattr(nvml, "collect", lambda: HOST)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10**12))
     return made
 
 
@@ -257,6 +260,15 @@ def test_a_card_that_somebody_else_uses(folder, engine, capsys, monkeypatch):
     (failed,) = [check for check in event["checks"] if check["status"] == "failed"]
     assert failed["id"] == "free"
     assert "python3 (pid 7, 19000 MiB)" in failed["message"]
+
+
+def test_a_disk_that_its_checkpoints_would_fill(folder, engine, capsys, monkeypatch):
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=10**9))
+    write_model(folder / "model", QWEN)
+    assert train("--json") == 1
+    (event,) = events(capsys.readouterr().out)
+    (failed,) = [check for check in event["checks"] if check["status"] == "failed"]
+    assert "1.0 GB are free and the checkpoints take" in failed["message"]
 
 
 def test_a_dry_run_starts_nothing(folder, engine, capsys):
