@@ -10,7 +10,9 @@ from envbuilder.stack.gpu import load_gpu
 from envbuilder.train.decoder_config import DecoderConfig
 from envbuilder.train.plan import Setting, advice, make_plan
 
-MEASURED = json.loads((Path(__file__).parents[2] / "data" / "memory" / "h200.json").read_text())
+MEMORY = Path(__file__).parents[2] / "data" / "memory"
+MEASURED = json.loads((MEMORY / "h200.json").read_text())
+MAIN_PPO = json.loads((MEMORY / "main_ppo_h200.json").read_text())
 QWEN = DecoderConfig(896, 4864, 24, 14, 2, 64, 151936, tied=True, qkv_bias=True)
 P40 = load_gpu("p40")
 
@@ -39,6 +41,11 @@ def test_the_peak_is_within_ten_percent_of_the_measured_one(row: dict[str, objec
     peaks: dict[str, int] = row["peaks"]  # type: ignore[assignment]
     assert setting.measured
     assert plan.peak == pytest.approx(max(peaks.values()), rel=0.10)
+
+
+@pytest.mark.parametrize("row", MAIN_PPO, ids=name)
+def test_so_is_that_of_the_whole_trainer(row: dict[str, object]) -> None:
+    assert make_plan(QWEN, setting_of(row), P40).peak / 2**30 == pytest.approx(row["peak_gib"], rel=0.10)
 
 
 def test_what_a_step_adds_to_rest_is_not_far_off_either() -> None:
