@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from envbuilder.publish.export import parts_of
 from envbuilder.publish.layout import (
@@ -34,10 +34,6 @@ class Document:
     media_type: str
     artifact_type: str
     annotations: Mapping[str, str] = field(default_factory=dict)
-
-    def noting(self, annotations: Mapping[str, str]) -> Document:
-        """The same document with further annotations on its artifact."""
-        return replace(self, annotations={**self.annotations, **annotations})
 
     def manifest(self, subject: Descriptor) -> bytes:
         """The manifest of the artifact, an OCI 1.1 image manifest whose ``subject`` is the image."""

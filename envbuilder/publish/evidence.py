@@ -5,10 +5,12 @@ The documents lie beside the image in its layout, once; an archive takes them al
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 
 from envbuilder import __version__
 from envbuilder.errors import EnvbuilderError
+from envbuilder.files import write_text
 from envbuilder.image.building import INPUTS_LABEL
 from envbuilder.image.engine import ImageInfo
 from envbuilder.image.names import TARGET_LABEL
@@ -26,10 +28,10 @@ from envbuilder.publish.statements import MEDIA_TYPE, PROVENANCE, SIGNED, statem
 from envbuilder.report.progress import Progress
 from envbuilder.stack.loading import load_stack
 
-# What a document is and who made it: one that is there already is not made again.
-_WHAT = "io.envbuilder.document"
-_BY = "io.envbuilder.by"
 _TOOL = f"envbuilder {__version__}"
+# Beside the layout's own files: what each document is that was made here, and by whom. It is not made again, and one
+# that came with the image, whatever it calls itself, does not stand in for it.
+_MADE = "made-here.json"
 
 
 def lay_evidence(exported: Exported, engine: str, signer: Signer | None, progress: Progress) -> None:
@@ -57,14 +59,19 @@ def lay_evidence(exported: Exported, engine: str, signer: Signer | None, progres
     if signer:
         wanted["signature", signer.who] = lambda: signature(name, exported.digest, signer)
     subject = Descriptor(exported.manifest.media_type, exported.digest, exported.manifest.size)
-    for what, by in wanted.keys() - _there(exported):
-        document = wanted[what, by]()
-        attach_beside(exported.layout, document.noting({_WHAT: what, _BY: by}), subject)
+    for what, by in sorted(wanted.keys() - _there(exported)):
+        entry = attach_beside(exported.layout, wanted[what, by](), subject)
+        made = {**_made(exported), entry.digest: [what, by]}
+        write_text(exported.layout.folder / _MADE, json.dumps(made, indent=1, sort_keys=True) + "\n")
 
 
 def documents_beside(exported: Exported) -> list[str]:
-    """What lies beside the image: ``signature by key ...``."""
-    return sorted(f"{what} by {by}" for what, by in _there(exported) if what)
+    """What lies beside the image: ``signature by key ...``; of what came with it, the type and the digest."""
+    made = _made(exported)
+    return sorted(
+        " by ".join(made[entry.digest]) if entry.digest in made else f"{entry.artifact_type} {entry.digest}"
+        for entry in exported.layout.referrers(exported.digest)
+    )
 
 
 def send_evidence(exported: Exported, remote: Remote, progress: Progress) -> int:
@@ -74,7 +81,7 @@ def send_evidence(exported: Exported, remote: Remote, progress: Progress) -> int
     new = [entry for entry in entries if entry.digest not in there]
     subject = Descriptor(exported.manifest.media_type, exported.digest, exported.manifest.size)
     for entry in new:
-        progress.item(entry.annotations.get(_WHAT, entry.digest))
+        progress.item(entry.artifact_type or entry.digest)
         config, layers = parts_of(exported.layout.manifest(entry.digest))
         for blob in (config, *layers):
             remote.upload(exported.layout.path(blob.digest), blob, progress)
@@ -103,8 +110,18 @@ def origin_of(image: ImageInfo) -> Origin | None:
 
 
 def _there(exported: Exported) -> set[tuple[str, str]]:
-    entries = exported.layout.referrers(exported.digest)
-    return {(entry.annotations.get(_WHAT, ""), entry.annotations.get(_BY, "")) for entry in entries}
+    """(what, by whom) of the documents that were made here and are still there."""
+    made = _made(exported)
+    listed = exported.layout.referrers(exported.digest)
+    return {(made[entry.digest][0], made[entry.digest][1]) for entry in listed if entry.digest in made}
+
+
+def _made(exported: Exported) -> dict[str, list[str]]:
+    try:
+        made = json.loads((exported.layout.folder / _MADE).read_bytes())
+        return {str(digest): [str(what), str(by)] for digest, (what, by) in made.items()}
+    except (OSError, ValueError, TypeError, AttributeError):
+        return {}
 
 
 def _sbom(text: str, media_type: str) -> Document:

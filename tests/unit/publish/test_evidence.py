@@ -11,12 +11,13 @@ from envbuilder.image.names import image_tag
 from envbuilder.lock.mirrors import Mirrors
 from envbuilder.lock.reading import load_lock
 from envbuilder.publish.archive import load, save
-from envbuilder.publish.attaching import attached
+from envbuilder.publish.attaching import Document, attach_beside, attached
 from envbuilder.publish.evidence import documents_beside, lay_evidence, send_evidence
 from envbuilder.publish.export import export
 from envbuilder.publish.pull import pull
 from envbuilder.publish.push import push
 from envbuilder.publish.remote import Remote
+from envbuilder.publish.sbom import cyclonedx
 from envbuilder.publish.signing.keys import load_signer, new_key
 from envbuilder.publish.statements import PROVENANCE
 from envbuilder.publish.verifying import admit_archive, admit_published
@@ -109,6 +110,11 @@ def test_a_policy_lets_in_what_was_signed_and_nothing_else(registry, image, sign
     send_evidence(exported, remote, Silent())
     came = pull(pushed.pinned, engine, Mirrors(), Silent(), admit_published)
     assert came.signed_by == (f"{signer.who} (ours.pub)",)
+    # From here it goes on, with what is said of it, in an archive.
+    save(export(engine, came.name, Silent()), tmp_path / "onward.tar", Silent())
+    monkeypatch.setenv("ENVBUILDER_CACHE", str(tmp_path / "third host"))
+    onward = load(tmp_path / "onward.tar", StandInEngine(), Silent(), admit_archive)
+    assert (onward.signed_by, onward.referrers) == (came.signed_by, 4)
     new_key(tmp_path / "theirs", "")
     policy("../theirs.pub")
     with pytest.raises(IntegrityError, match="signed by somebody else"):
@@ -141,6 +147,25 @@ def test_a_signature_travels_in_an_archive(image, signer, policy, tmp_path, monk
     loaded = load(signed, engine, Silent(), admit_archive)
     assert loaded.signed_by == (f"{signer.who} (ours.pub)",)
     assert loaded.referrers == 4
+
+
+def test_what_came_with_an_image_does_not_stand_in_for_what_is_made_here(image, signer):
+    """Whatever a stranger's document calls itself."""
+    _, exported = image
+    subject = exported.manifest
+    attach_beside(exported.layout, Document(b"{}", cyclonedx.MEDIA_TYPE, cyclonedx.MEDIA_TYPE), subject)
+    lay_evidence(exported, "stand-in", signer, Silent())
+    said = documents_beside(exported)
+    assert [line.split(" ")[0] for line in said] == [
+        cyclonedx.MEDIA_TYPE,
+        "cyclonedx",
+        "provenance",
+        "signature",
+        "spdx",
+    ]
+    (exported.layout.folder / "made-here.json").write_text("[")
+    lay_evidence(exported, "stand-in", signer, Silent())
+    assert documents_beside(exported) == said, "made anew, and the same"
 
 
 def test_without_the_lock_there_is_no_provenance_and_it_is_said(registry):
