@@ -148,6 +148,9 @@ def sentence(event: dict[str, Any]) -> str | None:
         return f"warning: {event['text']}"
     if kind == "note":
         return str(event["text"])
+    if kind == "ready":
+        # What was chosen and what is left out; that the rest is in order shows by itself.
+        return "\n".join(f"{name}: {event['checks'][name]}" for name in ("plan", "data", "reward"))
     if kind == "begin":
         going_on = f"going on from the checkpoint of step {event['from']}, " if event["from"] else ""
         return f"{going_on}{event['steps']} steps in all; everything the trainer prints goes to {event['log']}"

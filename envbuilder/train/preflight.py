@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,6 +12,7 @@ from typing import TypeVar
 
 from envbuilder.errors import EnvbuilderError, HostError, InputError, Place
 from envbuilder.image.engine import Engine, ImageInfo
+from envbuilder.image.ownership import IMAGE_USER
 from envbuilder.report import Check, Severity, Status
 from envbuilder.smoke.facts import Card, HostFacts
 from envbuilder.smoke.judged import JUDGED, Case
@@ -93,7 +96,8 @@ def look_at_host(
 ) -> Engine | None:  # fmt: skip
     """Out folder, disk, engine, image and card, added to ``done``; the engine. ``facts`` is None for a CPU run."""
     done.look("out", "out folder", "checkpoints can be written", lambda: _out(out))
-    done.look("disk", "disk", "the checkpoints fit", lambda: _disk(wanted, out))
+    done.look("files", "files", "the container can read what it is given", lambda: _files(done, wanted, out))
+    done.look("disk", "disk", "the checkpoints fit", lambda: _disk(done, wanted, out))
     chosen = done.look("engine", "engine", "something can run the image", lambda: _engine(engine))
     if chosen is not None:
         done.image = done.look(
@@ -197,12 +201,13 @@ def _overrides(
     return None, f"{len(done.rows)} overrides of verl {stack.python.packages['verl'].version}"
 
 
-def _disk(wanted: Wanted, out: OutFolder) -> tuple[None, str]:
+def _disk(done: Prepared, wanted: Wanted, out: OutFolder) -> tuple[None, str]:
     """Room for one checkpoint more than verl keeps: after a resume, the one gone on from is beside its own two."""
     model = read_decoder_config(wanted.model)
     one = checkpoint_bytes(model.causal_lm, model.value_model)
     there = sum(file.stat().st_size for file in out.checkpoints.rglob("*") if file.is_file())
-    needed = max(0, (KEPT + 1) * one - there)
+    saves = -(-done.sizes.steps // wanted.save_every) if done.sizes else KEPT + 1
+    needed = max(0, min(KEPT + 1, saves) * one - there)
     nearest: Path = out.path
     while not nearest.exists():
         nearest = nearest.parent
@@ -213,6 +218,32 @@ def _disk(wanted: Wanted, out: OutFolder) -> tuple[None, str]:
             cure="Free some space or give another --out.",
         )  # fmt: skip
     return None, f"a checkpoint takes {one / 1e9:.1f} GB, {free / 1e9:.1f} GB are free"
+
+
+def _files(done: Prepared, wanted: Wanted, out: OutFolder) -> tuple[None, str]:
+    """Mounted they can be, and read by the user the container runs as (``envbuilder.image.ownership``)."""
+    files = [file for file in wanted.model.iterdir() if file.is_file()] if wanted.model.is_dir() else []
+    files += [done.data.train, done.data.validation] if done.data else []
+    files += [wanted.reward] if wanted.reward and wanted.reward.is_file() else []
+    paths = [path.resolve() for path in (*files, out.path)]
+    if odd := next((path for path in paths if ":" in str(path)), None):
+        raise InputError("a path with a colon cannot be mounted", place=Place(str(odd)), cure="Rename or move it.")
+    user = os.geteuid()
+    if user == 0:
+        owner = out.checkpoints.stat().st_uid if out.checkpoints.is_dir() else 0
+        user = owner or IMAGE_USER[0]
+    if closed := [path for path in paths[:-1] if not _may_read(path, user)]:
+        raise InputError(
+            f"{len(closed)} file{'s' if len(closed) > 1 else ''} cannot be read by the container's user ({user})",
+            place=Place(str(closed[0])),
+            cure="Let everybody read them: chmod a+r FILE.",
+        )
+    return None, f"{len(paths) - 1} files, read as user {user}"
+
+
+def _may_read(path: Path, user: int) -> bool:
+    state = path.stat()
+    return bool(state.st_mode & (stat.S_IRUSR if state.st_uid == user else stat.S_IROTH))
 
 
 def _out(out: OutFolder) -> tuple[None, str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from collections import deque
@@ -18,6 +19,7 @@ from envbuilder.report import Confidence, Finding, Report, Severity, Verdict
 from envbuilder.stack.gpu import GpuProfile
 from envbuilder.stack.model import Stack
 from envbuilder.train.checkpoints import last_whole, put_in_order, tracked
+from envbuilder.train.kernel_log import kernel_lines, uptime
 from envbuilder.train.outfolder import OutFolder
 from envbuilder.train.plan import GIB
 from envbuilder.train.preflight import Prepared
@@ -35,11 +37,13 @@ Listener = Callable[[dict[str, Any]], None]
 
 @dataclass
 class Ended:
-    """How a start of the trainer ended. ``code`` is the trainer's exit code, None when it was stopped here."""
+    """How a start of the trainer ended. ``code`` is the trainer's exit code, None when it was stopped here; ``since``
+    when it began, in seconds since boot."""
 
     log: Path
     watch: Watch
     begun: int = 0
+    since: float = field(default_factory=uptime)
     code: int | None = None
     scores: list[float] = field(default_factory=list)
     not_finite: dict[str, Any] | None = None
@@ -94,6 +98,7 @@ def start(
         "overrides": [str(row) for row in done.rows],
     }  # fmt: skip
     out.prepare(record, done.script)
+    listener({"event": "ready", "checks": {check.id: check.message for check in done.checks}})
     limit = None if wanted.gpu is None else int(gpu.usable_memory_gib.value * GIB)
     watch = Watch(done.sizes.steps, begun, out.samples, limit)
     return follow(engine, request_for(wanted, done, out, image), out, watch, listener)
@@ -158,15 +163,17 @@ def _success(ended: Ended, out: OutFolder, kept: int) -> str:
         part = max(1, len(ended.scores) // 10)
         score = f"score {fmean(ended.scores[:part]):.3f} at the begin, {fmean(ended.scores[-part:]):.3f} at the end; "
     steps = ended.watch.done - ended.begun
-    return f"{steps} steps trained; {score}{ended.watch.growth}; the checkpoint is {out.checkpoints}/global_step_{kept}"
+    memory = f"memory: {ended.watch.growth}"
+    return f"{steps} steps trained; {score}{memory}; the checkpoint is {out.checkpoints}/global_step_{kept}"
 
 
 def _explained(ended: Ended, stack: Stack, gpu: GpuProfile) -> list[Finding]:
     from envbuilder.diagnose.context import Known
     from envbuilder.diagnose.explain import explain_streams
 
+    kernel = io.BytesIO(kernel_lines(ended.since).encode())
     with ended.log.open("rb") as stream:
-        told = explain_streams([stream], Known(gpu, stack), subject=str(ended.log))
+        told = explain_streams([stream, kernel], Known(gpu, stack), subject=str(ended.log))
     findings = [f for f in told.findings if f.severity is not Severity.ADVICE]
     return [*([_not_finite(ended.not_finite, ended.log)] if ended.not_finite else []), *findings]
 

@@ -20,6 +20,7 @@ from envbuilder.image import choose
 from envbuilder.image.engine import ImageInfo, RunRequest
 from envbuilder.smoke import nvml
 from envbuilder.smoke.facts import Card, HostFacts
+from envbuilder.train import kernel_log
 from envbuilder.train.watching import Watch
 from tests.unit.train.test_train_parts import write_checkpoint
 from tests.unit.train.training import QWEN, rows, write_data, write_model
@@ -164,7 +165,7 @@ def test_a_finished_run_costs_nothing(folder, engine, capsys):
 def test_json_is_an_event_a_line(folder, engine, capsys):
     assert train("--json") == 0
     kinds = [event["event"] for event in events(capsys.readouterr().out)]
-    assert kinds == ["begin", "step", "checkpoint", "step", "checkpoint", "end"]
+    assert kinds == ["ready", "begin", "step", "checkpoint", "step", "checkpoint", "end"]
 
 
 def test_ctrl_c_keeps_the_checkpoint_and_the_same_command_goes_on(folder, engine, capsys):
@@ -200,6 +201,29 @@ def test_a_failure_is_diagnosed_with_its_evidence(rule, folder, engine, capsys):
     assert "cure:" in said
     assert "no: the trainer ended with exit code 1 after step" in said
     assert "Everything it printed is in out/logs/run-001.log" in said
+
+
+def test_a_worker_that_the_kernel_killed_is_known_by_the_kernels_own_lines(folder, engine, capsys, monkeypatch):
+    """A stand-in dmesg: an old line of another death, and one of this run."""
+    now = kernel_log.uptime()
+    old, new = (
+        f"[{now - 5000:12.6f}] Out of memory: Killed process 1 (old)",
+        (
+            f"[{now + 1:12.6f}] Out of memory: Killed process 4711 (ray::WorkerDict) total-vm:29000000kB, "
+            "anon-rss:24000000kB, file-rss:0kB, shmem-rss:0kB"
+        ),
+    )
+    dmesg = folder / "bin" / "dmesg"
+    dmesg.parent.mkdir()
+    dmesg.write_text(f"#!/bin/sh\ncat <<'END'\n{old}\n{new}\nEND\n")
+    dmesg.chmod(0o755)
+    monkeypatch.setenv("PATH", str(dmesg.parent), prepend=":")
+    engine.lines, engine.code = [*TWO_STEPS[:-20], *KILLED], 1
+    assert train() == 1
+    said = capsys.readouterr().out
+    assert "(kernel-oom-killer)" in said
+    assert "4711" in said
+    assert "(old)" not in said
 
 
 def test_a_failure_that_nobody_knows_shows_its_last_lines(folder, engine, capsys):
@@ -304,6 +328,22 @@ def test_wrong_use(more, code, says, folder, engine, capsys):
     assert train(*more) == code
     captured = capsys.readouterr()
     assert says in " ".join((captured.out + captured.err).split())
+
+
+def test_files_that_the_container_could_not_read(folder, engine, capsys):
+    """Root may read them, the container's user is another."""
+    (folder / "model/model.safetensors").chmod(0o600)
+    assert train("--dry-run", "--json") == 1
+    assert "1 file cannot be read by the container's user (1000)" in capsys.readouterr().out
+    (folder / "model").rename(folder / "model:1")
+    assert train("--dry-run", "--json", "--model", "model:1") == 1
+    assert "a path with a colon cannot be mounted" in capsys.readouterr().out
+
+
+def test_prompts_that_are_left_out_are_told_before_the_run(folder, engine, capsys):
+    write_data(folder / "data", [*rows(8), *rows(2, words=9)])
+    assert train("--prompt", "4") == 0
+    assert "data: 10 rows; 2 with a prompt over 4 tokens are left out (the longest has 9)" in capsys.readouterr().out
 
 
 def test_rows_without_a_reward_function(folder, engine, capsys):
