@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -31,6 +32,8 @@ SCRIPT = "/run/envbuilder/train.sh"
 # Batches go through Ray's object store, which lies in shared memory.
 _SHM_MIB = 2048
 _TAIL = 12
+# Ray colours the names of its workers.
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 
 Listener = Callable[[dict[str, Any]], None]
 
@@ -115,9 +118,9 @@ def follow(engine: Engine, request: RunRequest, out: OutFolder, watch: Watch, li
             for line in run:
                 log.write(line + "\n")
                 log.flush()
-                if line.strip():
-                    ended.tail.append(line)
-                    listener({"event": "line", "text": line})
+                if plain := _COLOURS.sub("", line).rstrip():
+                    ended.tail.append(plain)
+                    listener({"event": "line", "text": plain})
                 for event in watch.line(line, time.time()):
                     if event["event"] == "not finite":
                         ended.not_finite = event
