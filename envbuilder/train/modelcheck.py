@@ -20,7 +20,7 @@ _FLOAT_NAMES = {"BF16": "bfloat16", "F16": "float16", "F32": "float32", "F64": "
 def check_model(folder: Path, gpu: GpuProfile, pins: KnownModel | None = None) -> Report:
     """Config, shards, tokenizer, chat template and dtype of ``folder``; with ``pins`` also every digest."""
     if not folder.is_dir():
-        raise InputError("there is no such folder", place=Place(str(folder)))
+        raise InputError("there is no such folder", place=Place(str(folder)), cure="Give the model's folder.")
     findings: list[Finding] = []
     config = _config(folder, findings)
     tensors = _tensors(folder, findings)

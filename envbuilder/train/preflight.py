@@ -228,6 +228,12 @@ def _files(done: Prepared, wanted: Wanted, out: OutFolder) -> tuple[None, str]:
     paths = [path.resolve() for path in (*files, out.path)]
     if odd := next((path for path in paths if ":" in str(path)), None):
         raise InputError("a path with a colon cannot be mounted", place=Place(str(odd)), cure="Rename or move it.")
+    model = [file.resolve() for file in files if file.parent == wanted.model]
+    if twice := next((path for path in model if model.count(path) > 1), None):
+        raise InputError(
+            "two names in the model's folder are links to one file", place=Place(str(twice)),
+            cure="Copy the folder with its files in place of links: cp -rL.",
+        )  # fmt: skip
     user = os.geteuid()
     if user == 0:
         owner = out.checkpoints.stat().st_uid if out.checkpoints.is_dir() else 0

@@ -209,7 +209,7 @@ def test_a_worker_that_the_kernel_killed_is_known_by_the_kernels_own_lines(folde
     old, new = (
         f"[{now - 5000:12.6f}] Out of memory: Killed process 1 (old)",
         (
-            f"[{now + 1:12.6f}] Out of memory: Killed process 4711 (ray::WorkerDict) total-vm:29000000kB, "
+            f"[{now + 5000:12.6f}] Out of memory: Killed process 4711 (ray::WorkerDict) total-vm:29000000kB, "
             "anon-rss:24000000kB, file-rss:0kB, shmem-rss:0kB"
         ),
     )
@@ -338,6 +338,18 @@ def test_files_that_the_container_could_not_read(folder, engine, capsys):
     (folder / "model").rename(folder / "model:1")
     assert train("--dry-run", "--json", "--model", "model:1") == 1
     assert "a path with a colon cannot be mounted" in capsys.readouterr().out
+
+
+def test_a_model_of_the_hubs_cache_is_mounted_file_by_file(folder, engine):
+    """There every file is a link to a blob elsewhere; two links to one blob would be one mount."""
+    (folder / "model").rename(folder / "blobs")
+    (folder / "model").mkdir()
+    for blob in (folder / "blobs").iterdir():
+        (folder / "model" / blob.name).symlink_to(blob)
+    assert train() == 0
+    assert engine.requests[0].mounts[folder / "blobs/config.json"] == "/model/config.json"
+    (folder / "model/again.json").symlink_to(folder / "blobs/config.json")
+    assert train("--out", "other") == 1
 
 
 def test_prompts_that_are_left_out_are_told_before_the_run(folder, engine, capsys):
