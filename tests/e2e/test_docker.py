@@ -1,5 +1,6 @@
 """The Docker engine with a real daemon: the small stack twice, runs, and every way it refuses."""
 
+import os
 import subprocess
 
 import docker
@@ -68,6 +69,18 @@ def test_a_run_gives_lines_errors_and_exit_code(built, engine):
     assert run.wait() == 7
     assert run.errors() == "two"
     assert docker.from_env().containers.list(all=True) == []
+
+
+def test_what_a_run_writes_belongs_to_the_folders_owner(built, engine, tmp_path):
+    tmp_path.chmod(0o755)
+    for owner, expected in ((0, 1000), (1234, 1234)):
+        folder = tmp_path / f"of-{owner}"
+        folder.mkdir(mode=0o700)
+        os.chown(folder, owner, owner)
+        script = "id -u; echo y > /out/made"
+        run = engine.run(RunRequest(built.image.reference, ("sh", "-c", script), writable={folder: "/out"}))
+        assert (list(run), run.wait()) == ([str(expected)], 0), run.errors()
+        assert (folder / "made").stat().st_uid == expected
 
 
 def test_a_run_that_is_stopped_is_gone(built, engine):
