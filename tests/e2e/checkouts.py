@@ -87,6 +87,15 @@ class Checkout:
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found
 
+    def archive(self, image: str) -> Path:
+        """Write an image of the checkout's storage to an archive beside it."""
+        path = self.root / "home" / "image.tar"
+        command = ["buildah", "push", "--quiet", image, f"docker-archive:{path}"]
+        push = f"import subprocess; subprocess.run({command!r}, check=True)"
+        done = self.run("-c", push)
+        assert done.returncode == 0, done.stderr
+        return path
+
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run this Python in the checkout, in its surroundings."""
         python = self.root / "python" / "bin" / Path(sys.executable).resolve().name
