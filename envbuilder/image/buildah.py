@@ -248,13 +248,16 @@ def _stored(layout: Path) -> str:
     """Take an OCI layout into the store, by a name that says which it is; that name as a build context."""
     name = _base_name(layout)
     if output(["buildah", "inspect", "--type", "image", name]).returncode != 0:
-        pulled = output(["buildah", "pull", "--quiet", f"oci:{layout}"])
+        with scratch.scratch() as folder:
+            # As in load: the path must be one that makes a name, and a cache below ~/.cache does not.
+            (folder / "image").symlink_to(layout.absolute())
+            pulled = output(["buildah", "pull", "--quiet", f"oci:{folder.name}/image"], cwd=folder.parent)
         tagged = output(["buildah", "tag", pulled.stdout.strip(), name]) if pulled.returncode == 0 else pulled
         if tagged.returncode != 0:
             raise BuildError("buildah does not take the base image", detail=pulled.stderr or tagged.stderr)
         # The name that pull gave it is that of a folder which is gone after the build.
         for row in json.loads(output(["buildah", "images", "--json", name]).stdout or "null") or []:
-            for stray in (other for other in row["names"] or () if other.startswith(f"localhost{layout}")):
+            for stray in (other for other in row["names"] or () if folder.name in other):
                 output(["buildah", "rmi", stray])
     return f"container-image://{name}"
 

@@ -90,10 +90,10 @@ class Process:
                 self._process.wait(timeout=GRACE_SECONDS)
 
 
-def output(command: Sequence[str]) -> subprocess.CompletedProcess[str]:
+def output(command: Sequence[str], cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
     """Run a short command to its end and give exit code, standard output and standard error as text."""
     try:
-        return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False)
+        return subprocess.run(command, capture_output=True, text=True, errors="replace", check=False, cwd=cwd)
     except FileNotFoundError:
         raise HostError(
             f"the program {command[0]} is not on this host", cure=f"Install {command[0]} and run this again."
