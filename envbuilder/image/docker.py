@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import shutil
 import subprocess
@@ -18,6 +19,7 @@ import docker.errors
 import docker.models.containers
 import docker.types
 import requests
+import urllib3
 
 from envbuilder.errors import BuildError, HostError
 from envbuilder.image import scratch
@@ -27,7 +29,7 @@ from envbuilder.image.docker_stream import SavedContents
 from envbuilder.image.engine import BuildRequest, ImageInfo, Layer, RunRequest
 from envbuilder.image.failures import build_error
 from envbuilder.image.layouts import manifest_of
-from envbuilder.image.load_faults import load_error, other_image
+from envbuilder.image.load_faults import gone, load_error, other_image
 from envbuilder.image.names import REBUILT
 from envbuilder.image.ownership import writer
 from envbuilder.image.process import output
@@ -191,6 +193,14 @@ class Docker:
 
     def load(self, source: Path, ids: Collection[str], name: str, progress: Progress) -> ImageInfo:
         """Stream it to the daemon; the id is that of the configuration, or of the manifest in containerd's store."""
+        try:
+            return self._load(source, ids, name, progress)
+        except docker.errors.APIError as error:
+            raise load_error(self.name, str(error), self.storage()) from None
+        except (requests.RequestException, urllib3.exceptions.HTTPError, http.client.HTTPException) as error:
+            raise gone(self.name, error) from None
+
+    def _load(self, source: Path, ids: Collection[str], name: str, progress: Progress) -> ImageInfo:
         done = 0
 
         def advance(count: int) -> None:
@@ -207,13 +217,10 @@ class Docker:
             members_of = packed_members if takes_zstd else unpacked_members
             members = members_of(source, manifest, without=self._lowest_there(diff_ids_in(source, manifest)))
             total, stream = size_of(members), tar_of(members, advance)
-        try:
-            for line in self._client.api.load_image(stream):  # type: ignore[no-untyped-call]  # its stub lacks a type
-                progress.log(str(line))
-                if "error" in line:
-                    raise load_error(self.name, str(line["error"]), self.storage())
-        except (docker.errors.APIError, requests.RequestException) as error:
-            raise load_error(self.name, str(error), self.storage()) from None
+        for line in self._client.api.load_image(stream):  # type: ignore[no-untyped-call]  # its stub lacks a type
+            progress.log(str(line))
+            if "error" in line:
+                raise load_error(self.name, str(line["error"]), self.storage())
         image = next((found for found in map(self.image, ids) if found), None)
         if image is None:
             raise other_image(self.name, ids)

@@ -23,21 +23,30 @@ def killed(engine: str) -> HostError:
     )
 
 
+def gone(engine: str, error: Exception) -> HostError:
+    """The error for a daemon that no longer answers while it takes an image."""
+    return HostError(
+        f"{engine} went away while it took the image",
+        cure="See why it ended (journalctl -u docker) and start it, then run it again: what was fetched is kept.",
+        detail=str(error),
+    )
+
+
 def load_error(engine: str, said: str, storage: Path | None) -> EnvbuilderError:
     """The error for ``said``, what ``engine`` said when it did not take an image."""
     place = Place(str(storage)) if storage else None
     lines = "\n".join(said.strip().splitlines()[-8:])
     if any(text in said for text in _FULL):
         return HostError(
-            f"the disk is full: {engine} could not store the image, and nothing of it is left",
+            f"the disk is full: {engine} could not store the image, and knows no such image",
             place=place,
-            cure="Free some space, then run it again: what was fetched is kept.",
+            cure="Free some space, then run it again: what was fetched, and layers that were stored whole, are kept.",
             detail=lines,
         )
     if any(text in said for text in _DAMAGED):
         return IntegrityError(
             f"{engine} refused the image: its bytes are not what it says it is made of",
-            cure="Whoever made it made it wrong, or this host's disk changed it. Nothing of it is in the store.",
+            cure="Whoever made it made it wrong, or this host's disk changed it. The store knows no such image.",
             detail=lines,
         )
     return HostError(f"{engine} does not take the image", place=place, detail=lines, cure="See what it says above.")

@@ -1,0 +1,73 @@
+"""A Docker daemon that is killed amid a pull: it is told, and after the daemon's return the next pull finishes."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.conftest import Net
+from tests.e2e.docker_daemon import docker_daemon
+from tests.e2e.hosts import Host, refused
+from tests.e2e.published import TINY, Tiny, publish_tiny
+
+pytestmark = pytest.mark.e2e
+
+
+@pytest.fixture(scope="module")
+def tiny(net: Net, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
+    """The image in the registry, large enough that a daemon has something to do."""
+    with pytest.MonkeyPatch.context() as patch, net.first.inside():
+        for name in [name for name in os.environ if name.lower().endswith(("_proxy", "_ca_bundle"))]:
+            patch.delenv(name)
+        patch.setenv("ENVBUILDER_CACHE", str(tmp_path_factory.mktemp("first")))
+        patch.setenv("SSL_CERT_FILE", str(net.authority.path))
+        return publish_tiny(net.registry.host, megabytes=48)
+
+
+def images() -> list[str]:
+    listed = ["docker", "images", "--all", "--format", "{{.Repository}}:{{.Tag}}"]
+    return subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_a_daemon_that_is_killed_amid_the_pull(second: Host, tiny: Tiny, net: Net, tmp_path: Path) -> None:
+    folder = tmp_path / "docker"
+    folder.mkdir()
+    with docker_daemon(folder):
+        for name in ("DOCKER_HOST", "DOCKER_CONFIG", "PATH"):
+            second.environment[name] = os.environ[name]
+        pull = ("pull", tiny.at(net.registry.host), "--engine", "docker")
+        running = second.start(*pull)
+        said = []
+        for line in running.stderr:
+            said.append(line)
+            if line.startswith("taking "):
+                break
+        time.sleep(0.4)
+        os.kill(int((folder / "pid").read_text()), signal.SIGKILL)
+        _, errors = running.communicate(timeout=120)
+        done = subprocess.CompletedProcess([], running.returncode, "", "".join(said) + errors)
+        assert "Traceback" not in done.stderr, done.stderr
+        refused(done, 6, "docker went away while it took the image", "what was fetched is kept")
+        refused(second.envbuilder(*pull), 6, "docker")
+
+        again = subprocess.Popen(
+            ["dockerd", "--config-file", str(folder / "daemon.json")],
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        try:
+            for _ in range(120):
+                if subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0:
+                    break
+                time.sleep(0.5)
+            assert TINY not in images()
+            finished = second.envbuilder(*pull, "--json")
+            assert finished.returncode == 0, finished.stderr
+            assert '"bytes_moved": 0' in finished.stdout, "nothing is fetched twice"
+            assert TINY.removeprefix("localhost/") in " ".join(images())
+        finally:
+            again.terminate()
+            again.wait(timeout=60)
