@@ -153,6 +153,10 @@ class Host:
         """Bytes that wait in the cache for the rest of their file."""
         return sum(path.stat().st_size for path in self.cache.glob("partial/*"))
 
+    def kept(self) -> int:
+        """Those, and the bytes of files that came whole."""
+        return self.fetched() + sum(path.stat().st_size for path in self.cache.glob("sha256/*/*"))
+
     def remove(self) -> None:
         """Take away what is mounted below the host's folder."""
         self.run("buildah", "rm", "--all")

@@ -28,12 +28,15 @@ class LyingRegistry:
             protocol_version = "HTTP/1.1"
 
             def do_GET(self) -> None:
+                lie = lies.get(self.path.rpartition("/")[2])
+                # Whoever lies is given all of the bytes, whatever part was asked for.
+                passed = ("accept",) if lie else ("accept", "range")
                 with contextlib.closing(http.client.HTTPSConnection(FIRST, to, context=trust)) as real:
-                    wanted = {k: v for k, v in self.headers.items() if k.lower() in ("accept", "range")}
+                    wanted = {name: value for name, value in self.headers.items() if name.lower() in passed}
                     real.request(self.command, self.path, headers=wanted)
                     answer = real.getresponse()
                     body = answer.read()
-                if (lie := lies.get(self.path.rpartition("/")[2])) and self.command == "GET":
+                if lie and self.command == "GET":
                     self.close_connection = True
                     with contextlib.suppress(OSError):
                         lie(self, body)

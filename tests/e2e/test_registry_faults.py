@@ -97,7 +97,7 @@ def test_a_line_that_keeps_breaking_is_told_and_the_next_run_goes_on(
     assert "certificate" not in errors, "a line that breaks amid TLS says nothing of certificates"
     refused(subprocess.CompletedProcess([], wait_until_stuck.returncode, "", errors), 4, line.host, "keeps breaking")
     assert second.left() == RESULTS
-    kept = second.fetched() + sum(path.stat().st_size for path in second.cache.glob("sha256/*/*"))
+    kept = second.kept()
     assert kept > 3 * MEGABYTE
     line.cuts, before = 0, line.passed
     whole(second, tiny.at(line.host))
@@ -127,7 +127,7 @@ def test_killed_amid_the_transfer_the_next_pull_goes_on(second: Host, line: Cutt
     wait_for(lambda: second.fetched() > 3 * MEGABYTE, running)
     kill(running)
     assert second.images() == []
-    kept = second.fetched()
+    kept = second.kept()
     line.rate, before = None, line.passed
     whole(second, tiny.at(line.host))
     assert line.passed - before < (tiny.size - kept) * 1.1 + MEGABYTE
@@ -225,7 +225,7 @@ def test_a_cache_that_fills_up_amid_the_transfer(second: Host, tiny: Tiny, line:
         refused(done, 6, "the disk is full", str(second.cache), "what has come is kept")
         assert second.left() == RESULTS
         filler.unlink()
-        line.rate, before, kept = None, line.passed, second.fetched()
+        line.rate, before, kept = None, line.passed, second.kept()
         assert kept > MEGABYTE
         whole(second, tiny.at(line.host))
         assert line.passed - before < (tiny.size - kept) * 1.1 + MEGABYTE
@@ -377,7 +377,7 @@ def test_a_login_that_is_withdrawn_amid_the_transfer(
         done = subprocess.CompletedProcess([], running.returncode, "", errors)
         refused(done, 4, f"refuses the login of '{USER}' that {store} holds", "withdrawn")
         assert second.left() == RESULTS
-        kept = second.fetched()
+        kept = second.kept()
         assert kept > 3 * MEGABYTE
         write_users(users, USER)
         before = line.passed
