@@ -148,8 +148,8 @@ def ours(stack: Stack, lock: Lock, other: Lock, wire: Wire, folder: Path) -> Mea
     """envbuilder's layers: build, push, pull; then the same after the change, measured."""
     gpu = load_stack("p40-debian")[1]
     engine, silent, reference = Buildah(), Silent(), f"127.0.0.1:{wire.port}/bench/layered"
-    image = build_stack(stack, gpu, lock, engine, silent).image.reference
-    first = push(export(engine, image, silent), Remote.open(f"{reference}:1"), silent)
+    before_change = build_stack(stack, gpu, lock, engine, silent).image
+    first = push(export(engine, before_change.reference, silent), Remote.open(f"{reference}:1"), silent)
     second_host = {"ENVBUILDER_CACHE": str(folder / "cache"), "CONTAINERS_STORAGE_CONF": storage(folder / "second")}
     with patch.dict(os.environ, second_host):
         pull(first.pinned, Buildah(), Mirrors(), silent)
@@ -163,7 +163,8 @@ def ours(stack: Stack, lock: Lock, other: Lock, wire: Wire, folder: Path) -> Mea
         before, started = wire.down, time.monotonic()
         pull(pushed.pinned, Buildah(), Mirrors(), silent)
         found.pull, found.pulled = time.monotonic() - started, wire.down - before
-    engine.remove(image)
+    for name in (image, before_change.id.removeprefix("sha256:")):
+        engine.remove(name)
     return found
 
 
