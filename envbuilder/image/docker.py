@@ -87,7 +87,10 @@ class Docker:
         """
         if self._client.info()["Driver"] != "overlay2":
             return 0
-        known = [image.attrs["RootFS"].get("Layers") or [] for image in self._client.images.list()]
+        known: list[list[str]] = []
+        # An image may be removed while they are listed.
+        with contextlib.suppress(docker.errors.ImageNotFound):
+            known = [image.attrs["RootFS"].get("Layers") or [] for image in self._client.images.list()]
         same = [list(takewhile(lambda pair: pair[0] == pair[1], zip(layers, other, strict=False))) for other in known]
         return max(map(len, same), default=0)
 
