@@ -28,8 +28,10 @@ def tiny(net: Net, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
 
 
 def images() -> list[str]:
-    listed = ["docker", "images", "--all", "--format", "{{.Repository}}:{{.Tag}}"]
-    return subprocess.run(listed, capture_output=True, text=True, check=True).stdout.split()
+    command = ["docker", "images", "--all", "--format", "{{.Repository}}:{{.Tag}}"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert listed.returncode == 0, listed.stderr
+    return listed.stdout.split()
 
 
 def test_a_daemon_that_is_killed_amid_the_pull(second: Host, tiny: Tiny, net: Net, tmp_path: Path) -> None:
@@ -55,13 +57,16 @@ def test_a_daemon_that_is_killed_amid_the_pull(second: Host, tiny: Tiny, net: Ne
 
         again = subprocess.Popen(
             ["dockerd", "--config-file", str(folder / "daemon.json")],
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stdout=(folder / "log again").open("w"),
+            stderr=subprocess.STDOUT,
         )
         try:
+            # The client's own code for a daemon that is not there yet is 0 for `info`.
+            answers = ["docker", "version", "--format", "{{.Server.Version}}"]
             for _ in range(120):
-                if subprocess.run(["docker", "info"], capture_output=True, check=False).returncode == 0:
+                if subprocess.run(answers, capture_output=True, check=False).returncode == 0:
                     break
+                assert again.poll() is None, (folder / "log again").read_text()[-2000:]
                 time.sleep(0.5)
             assert TINY not in images()
             finished = second.envbuilder(*pull, "--json")
