@@ -167,7 +167,7 @@ class Docker:
         made: list[tuple[int, str]] = []
         # The containerd store unpacks an image when it is first run; until then it may not know its history.
         with contextlib.suppress(docker.errors.APIError):
-            made = [(step["Size"], step["CreatedBy"]) for step in reversed(found.history()) if step["Size"]]
+            made = [(step["Size"], step["CreatedBy"]) for step in reversed(found.history() or []) if step["Size"]]
         ids = attributes["RootFS"]["Layers"]
         if len(made) != len(ids):
             made = [(0, "")] * len(ids)
