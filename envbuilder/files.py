@@ -6,7 +6,9 @@ import contextlib
 import hashlib
 import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 from envbuilder.errors import HostError, Place
 
@@ -23,27 +25,37 @@ def write_bytes(path: Path, data: bytes) -> None:
     """Like write_text, for bytes."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            # mkstemp makes files private; a lock or report is read by others too.
-            umask = os.umask(0)
-            os.umask(umask)
-            Path(name).chmod(0o666 & ~umask)
-            Path(name).replace(path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                Path(name).unlink()
-            raise
+        with replacing(path) as stream:
+            stream.write(data)
     except OSError as error:
         raise HostError(
             f"cannot write the file: {error.strerror}",
             place=Place(str(path)),
             cure="Free some space or choose a folder you may write to, then run the command again.",
         ) from error
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[IO[bytes]]:
+    """Write what ``path`` shall hold: it has that name when all is written, and nothing is left when something fails.
+
+    Raises OSError as the system does.
+    """
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "wb") as stream:
+            yield stream
+            stream.flush()
+            os.fsync(stream.fileno())
+        # mkstemp makes files private; a lock or report is read by others too.
+        umask = os.umask(0)
+        os.umask(umask)
+        Path(name).chmod(0o666 & ~umask)
+        Path(name).replace(path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            Path(name).unlink()
+        raise
 
 
 def sha256_of(path: Path) -> str:

@@ -36,6 +36,15 @@ class Stopped(Exception):  # noqa: N818 - nothing went wrong
     """The download was asked to stop; what has come stays for the next run."""
 
 
+def pause(broken: int, stopping: Callable[[], bool]) -> None:
+    """Wait before a connection that broke ``broken`` times is taken up again. Raises Stopped when asked to stop."""
+    until = time.monotonic() + _PAUSE_SECONDS * 2**broken
+    while time.monotonic() < until:
+        if stopping():
+            raise Stopped
+        time.sleep(0.05)
+
+
 @dataclass(frozen=True)
 class Location:
     """Where a file is for this host. ``gone`` is the cure when the host no longer serves it.
@@ -175,7 +184,7 @@ class _Download:
                         cure="Run it again: what has come is kept, and it goes on from there.",
                         detail=f"{self._item.filename}: {self._have} bytes came; {type(error).__name__}",
                     ) from error
-                self._pause(broken)
+                pause(broken, self._stopping)
         if self._item.size is not None and self._have != self._item.size:
             raise self._wrong(f"is {self._have} bytes there, {self._item.named_by} says {self._item.size}")
         if self._hash.hexdigest() != self._item.hex:
@@ -183,13 +192,6 @@ class _Download:
                 f"is not the file of {self._item.named_by}",
                 f"wanted  {self._item.digest}\nserved  {self._item.algorithm}:{self._hash.hexdigest()}",
             )
-
-    def _pause(self, broken: int) -> None:
-        until = time.monotonic() + _PAUSE_SECONDS * 2**broken
-        while time.monotonic() < until:
-            if self._stopping():
-                raise Stopped
-            time.sleep(0.05)
 
     def _receive(self, stream: IO[bytes]) -> None:
         parts = urlsplit(self._location.url)

@@ -25,6 +25,7 @@ from envbuilder.errors import HostError, InputError, IntegrityError, Place
 from envbuilder.fetch.fetching import fetch
 from envbuilder.fetch.git import repository_of
 from envbuilder.fetch.images import cached_paths
+from envbuilder.files import replacing
 from envbuilder.lock.model import Lock
 from envbuilder.lock.reading import lock_folder
 from envbuilder.render.outputs import outputs
@@ -64,27 +65,19 @@ def write_bundle(stack: Stack, gpu: GpuProfile, lock: Lock, path: Path, progress
     progress.stage(f"packing {len(files)} files, {total / 1e9:.2f} GB")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with (
-                os.fdopen(handle, "wb") as stream,
-                tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar,
-            ):
-                for name in sorted(texts):
-                    _add(tar, name, io.BytesIO(texts[name].encode()), len(texts[name].encode()), stack)
-                done = 0
-                for name in sorted(files):
-                    progress.item(name)
-                    with files[name].open("rb") as source:
-                        _add(tar, name, source, files[name].stat().st_size, stack)
-                    done += files[name].stat().st_size
-                    progress.advance(done, total)
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                Path(temporary).unlink()
-            raise
+        with (
+            replacing(path) as stream,
+            tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar,
+        ):
+            for name in sorted(texts):
+                _add(tar, name, io.BytesIO(texts[name].encode()), len(texts[name].encode()), stack)
+            done = 0
+            for name in sorted(files):
+                progress.item(name)
+                with files[name].open("rb") as source:
+                    _add(tar, name, source, files[name].stat().st_size, stack)
+                done += files[name].stat().st_size
+                progress.advance(done, total)
     except OSError as error:
         raise HostError(
             f"the bundle cannot be written: {error.strerror}",

@@ -8,17 +8,14 @@ manifest and the layers meet in the image's configuration, which lists the diges
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
-import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from envbuilder.errors import HostError, Place
 from envbuilder.fetch.transfers import Counter
-from envbuilder.files import write_bytes
+from envbuilder.files import replacing, write_bytes
 from envbuilder.image.archives import Member, blob, size_of, tar_of, text, unpacked_members
 from envbuilder.image.engine import Engine, ImageInfo
 from envbuilder.publish.archive_reading import ABOUT, Content, about_of, read_archive
@@ -45,18 +42,10 @@ def save(exported: Exported, path: Path, progress: Progress) -> Saved:
     progress.stage(f"writing {path.name}, {total / 1e9:.2f} GB")
     hasher = hashlib.sha256()
     try:
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        try:
-            with os.fdopen(handle, "wb") as stream:
-                for chunk in tar_of(members, Counter(progress, total).add):
-                    hasher.update(chunk)
-                    stream.write(chunk)
-            Path(temporary).chmod(0o644)
-            Path(temporary).replace(path)
-        except BaseException:
-            with contextlib.suppress(FileNotFoundError):
-                Path(temporary).unlink()
-            raise
+        with replacing(path) as stream:
+            for chunk in tar_of(members, Counter(progress, total).add):
+                hasher.update(chunk)
+                stream.write(chunk)
     except OSError as error:
         raise HostError(
             f"the archive cannot be written: {error.strerror}; nothing of it is left",

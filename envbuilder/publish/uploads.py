@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import time
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +19,7 @@ import requests
 
 from envbuilder import data
 from envbuilder.errors import HostError, IntegrityError, Place, SourceError
-from envbuilder.fetch.download import Stopped
+from envbuilder.fetch.download import Stopped, pause
 from envbuilder.files import write_bytes
 from envbuilder.lock.client import distrusts, redact, untrusted
 from envbuilder.publish.answers import finish, reasons
@@ -31,7 +30,6 @@ CHUNK = 16 * 1024 * 1024
 _TIMEOUT = (15, 300)
 # Tried again this often without a byte of progress in between.
 _ATTEMPTS = 5
-_PAUSE_SECONDS = 0.5
 _PASSING = (408, 429, 500, 502, 503, 504)
 
 
@@ -91,7 +89,7 @@ class Upload:
                     broken = 0 if self._sent > before else broken + 1
                     if _ATTEMPTS in (broken, lost):
                         raise self._failed(error)
-                    self._pause(broken)
+                    pause(broken, self._stopping)
             except BaseException:
                 self._count(-self._sent)
                 raise
@@ -255,13 +253,6 @@ class Upload:
             detail=f"{self._descriptor.digest}: {self._sent} of {self._descriptor.size} bytes went"
             + (f"; {redact(str(error))}" if error else ""),
         )
-
-    def _pause(self, broken: int) -> None:
-        until = time.monotonic() + _PAUSE_SECONDS * 2**broken
-        while time.monotonic() < until:
-            if self._stopping():
-                raise Stopped
-            time.sleep(0.05)
 
 
 class _Told(io.BytesIO):

@@ -122,10 +122,11 @@ def test_an_image_is_pushed_pulled_and_runs_there(exported, pushed, place, other
 
 
 def test_a_push_over_a_line_that_breaks_goes_on(exported, place, monkeypatch):
+    from envbuilder.fetch import download
     from envbuilder.publish import uploads
 
     monkeypatch.setattr(uploads, "CHUNK", 4 << 20)
-    monkeypatch.setattr(uploads, "_PAUSE_SECONDS", 0.05)
+    monkeypatch.setattr(download, "_PAUSE_SECONDS", 0.05)
     # The second connection of each kind breaks amid a chunk.
     with hosts.flaky(place.host, [None, 6_000_000, 9_000_000, 6_500_000, 10_000_000]) as line:
         place.log_in(line)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from pytest_httpserver import HTTPServer
 
-from envbuilder.publish import uploads
+from envbuilder.fetch import download
 from tests.fake_registry import FakeRegistry
 
 
@@ -15,7 +15,7 @@ def host(bare_host: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pa
     for name in ("REGISTRY_AUTH_FILE", "DOCKER_CONFIG", "DOCKER_HOST"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
-    monkeypatch.setattr(uploads, "_PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(download, "_PAUSE_SECONDS", 0.01)
     return bare_host
 
 
