@@ -172,6 +172,7 @@ class FolderLayer:
                 hidden.replace(path)
                 if not seen:
                     continue
+                # The link's text as it stands; a Path would tidy it up.
                 taker.seen(path, os.readlink(entry.path) if entry.is_symlink() else "")  # noqa: PTH115
                 if entry.is_file(follow_symlinks=False) and taker.wants(path):
                     progress.item(entry.name)

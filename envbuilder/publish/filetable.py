@@ -54,6 +54,8 @@ class Entry:
     mtime: int
 
 
+# SQLite takes no table name as a parameter. Those put into statements below (S608) are the program's own words; what
+# comes out of an image goes in as parameters.
 class FileTable:
     """The layers and images that were read, in the SQLite file ``path``."""
 
@@ -83,6 +85,7 @@ class FileTable:
         key = diff_id or "reading"
         self._execute("BEGIN")
         try:
+            # _Stream has the one method that tarfile calls in this mode; its stub asks for a whole file.
             with tarfile.open(fileobj=stream, mode="r|", bufsize=_CHUNK) as archive:  # type: ignore[call-overload]
                 for member in archive:
                     archive.members = []
