@@ -129,7 +129,8 @@ def _uuid(text: str) -> str:
 
 
 def _names_a_card(visible: str, cards: tuple[Card, ...]) -> bool:
+    """Whether the first of CUDA_VISIBLE_DEVICES is one of ``cards``, which may be one of several by its own index."""
     first = visible.split(",")[0].strip()
     if first.lstrip("-").isdigit():
-        return 0 <= int(first) < len(cards)
+        return 0 <= int(first) < len(cards) or int(first) in {card.index for card in cards}
     return any(card.uuid.startswith(first) for card in cards if card.uuid) or not any(card.uuid for card in cards)

@@ -9,8 +9,10 @@ import time
 
 import pytest
 
+from envbuilder.report.model import Status
 from envbuilder.smoke import cards, nvml, ray_host
-from envbuilder.smoke.facts import Card, HostFacts
+from envbuilder.smoke.facts import Card, HostFacts, Torch
+from envbuilder.smoke.judge.identity import judge_visible
 
 CODES = {"yes": 0, "no": 1, "not enough to tell": 3}
 
@@ -109,3 +111,12 @@ def test_a_host_that_knows_itself_as_the_loopback_gives_another_address(monkeypa
     monkeypatch.setattr(ray_host, "_towards", lambda address: "10.0.0.5")
     assert ray_host._own_address("head") == "10.0.0.5"
     assert ray_host._own_address("127.0.0.1") == "127.0.0.1"
+
+
+@pytest.mark.parametrize(("visible", "status"), [("1", Status.PASSED), ("2", Status.FAILED)])
+def test_the_second_card_of_a_host_is_known_by_its_own_index(monkeypatch, visible, status):
+    both = tuple(Card(number, "Tesla P40", f"GPU-{number}") for number in range(2))
+    monkeypatch.setattr(nvml, "collect", lambda: HostFacts(cards=both))
+    mine = nvml.of_card("1")
+    facts = HostFacts(cards=mine.cards, torch=Torch(device_count=1), env={"CUDA_VISIBLE_DEVICES": visible})
+    assert judge_visible(facts, mine.cards[0]).status is status
