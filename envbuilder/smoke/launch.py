@@ -7,10 +7,13 @@ verl's files and its trainer are as they are.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import tempfile
+import threading
 from pathlib import Path
+from typing import Any, TextIO
 
 from envbuilder.smoke.ray_worker import DEVICE_ENVIRONMENT, SAMPLES_ENVIRONMENT, stand_in_for_gpu
 
@@ -19,6 +22,28 @@ _HANDED_ON = ("ENVBUILDER_STACK", "ENVBUILDER_GUARD", DEVICE_ENVIRONMENT, SAMPLE
 # Logical cores: verl asks for three for its workers and one for its main task; the machine may have fewer.
 _CORES = 6
 _OBJECT_STORE_BYTES = 256 * 2**20
+# What verl's main task prints after its last step (verl 0.5.0, trainer/ppo/ray_trainer.py, fit).
+_LAST_WORD = "Final validation metrics"
+# Without it (verl only validated, say) nothing is lost but this time.
+_LAST_WORD_S = 15.0
+
+
+class Listening:
+    """Standard output as it is, that notes when ``word`` goes through it."""
+
+    def __init__(self, stream: TextIO, word: str) -> None:
+        self._stream = stream
+        self._word = word
+        self.heard = threading.Event()
+
+    def write(self, text: str) -> int:
+        """Write ``text`` on; as a stream does."""
+        if self._word in text:
+            self.heard.set()
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
 
 
 def main(overrides: list[str]) -> int:
@@ -57,8 +82,12 @@ def main(overrides: list[str]) -> int:
                 "worker_process_setup_hook": "envbuilder.smoke.ray_worker.setup",
             },
         )
+        output = Listening(sys.stdout, _LAST_WORD)
         try:
-            run_ppo(config)
+            with contextlib.redirect_stdout(output):
+                run_ppo(config)
+                # Ray brings what its workers print after a while, and on a busy host the last step would be lost.
+                output.heard.wait(_LAST_WORD_S)
         finally:
             ray.shutdown()
     return 0
