@@ -184,7 +184,8 @@ def from_dict(data: dict[str, Any]) -> Report:
 
 
 def _with_image(report: Report, image: ImageInfo) -> Report:
-    passport = {**report.facts.get("passport", {}), "image": image.reference, "image digest": image.digest}
+    names = {"image": image.reference, "image digest": image.digest, "image id": image.id}
+    passport = {**report.facts.get("passport", {}), **names}
     return Report(
         report.command, f"{image.reference} on {passport.get('card') or 'the CPU'}", report.verdict, report.summary,
         report.findings, report.checks, {**report.facts, "passport": passport},

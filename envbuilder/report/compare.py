@@ -71,8 +71,9 @@ def compare_reports(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comp
     )
 
 
-# Of a passport, what a host ought to share with the others; a card's UUID and address are its own.
-_SHARED = ("card", "driver", "image", "image digest", "stack", "lock", "torch", "python", "kernel", "machine")
+# Of a passport, what a host ought to share with the others; a card's UUID and address are its own, and the digest of an
+# image is another where it was loaded from an archive: its id is the same.
+_SHARED = ("card", "driver", "image", "image id", "stack", "lock", "torch", "python", "kernel", "machine")
 
 
 def differences(passports: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, list[str]]]:

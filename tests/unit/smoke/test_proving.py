@@ -89,7 +89,8 @@ def test_the_card_is_addressed_by_uuid_and_the_host_told_inside(manifest: Manife
     engine = StandInEngine(StandInRun(lines()))
     report = prove(Wanted("there", 0, only=("ppo",)), engine, manifest, Silent(), HOST)
     assert report.verdict is Verdict.YES
-    assert report.facts["passport"]["image digest"] == "sha256:abc"
+    passport = report.facts["passport"]
+    assert (passport["image digest"], passport["image id"]) == ("sha256:abc", "sha256:id")
     assert engine.request is not None
     assert engine.request.gpu == "GPU-1"
     assert engine.request.env["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
