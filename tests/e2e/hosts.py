@@ -7,15 +7,19 @@ import ctypes
 import hashlib
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock
+
+from envbuilder import data
+from envbuilder.lock.model import DebArtifact, PythonArtifact
 
 _CLONE_NEWNET = 0x40000000
 # A network for documentation (RFC 5737): no real host has such an address.
@@ -128,6 +132,22 @@ class Host:
             start_new_session=True,
         )
 
+    def has_fetched(self, artifacts: Iterable[PythonArtifact | DebArtifact]) -> None:
+        """Have these files, which are in the cache of whoever runs the tests, in the host's own."""
+        for artifact in artifacts:
+            place = Path("sha256", artifact.sha256[:2], artifact.sha256)
+            (self.cache / place).parent.mkdir(parents=True, exist_ok=True)
+            (self.cache / place).hardlink_to(data.cache_root() / place)
+
+    def inside(self, image: str, *command: str) -> subprocess.CompletedProcess[str]:
+        """Run a command in an image of this host, as ``verify`` does."""
+        script = (
+            "import sys; from envbuilder.image.buildah import Buildah; from envbuilder.image.engine import RunRequest\n"
+            "run = Buildah().run(RunRequest(sys.argv[1], tuple(sys.argv[2:])))\n"
+            "print(*run, sep='\\n'); print(run.errors(), file=sys.stderr); sys.exit(run.wait())"
+        )
+        return self.run(sys.executable, "-c", script, image, *command)
+
     def images(self) -> list[str]:
         """The names of what is in the store, and the ids of what has none."""
         rows = json.loads(self.run("buildah", "images", "--all", "--json").stdout or "null") or []
@@ -158,11 +178,26 @@ class Host:
         return self.fetched() + sum(path.stat().st_size for path in self.cache.glob("sha256/*/*"))
 
     def remove(self) -> None:
+        """Take away all of it."""
+        self.unmount()
+        shutil.rmtree(self.root)
+
+    def unmount(self) -> None:
         """Take away what is mounted below the host's folder."""
         self.run("buildah", "rm", "--all")
         for line in reversed(Path("/proc/mounts").read_text().splitlines()):
             if line.split()[1].startswith(f"{self.root}/"):
                 subprocess.run(["umount", "-l", line.split()[1]], check=False, capture_output=True)
+
+
+def wrapped_buildah(folder: Path, on_pull: str) -> str:
+    """A PATH on which ``buildah pull`` does something else first; ``$real`` is the real one."""
+    folder.mkdir()
+    real = shutil.which("buildah")
+    script = f'#!/bin/sh\nreal={real}\nif [ "$1" = pull ]; then\n{on_pull}\nfi\nexec $real "$@"\n'
+    (folder / "buildah").write_text(script)
+    (folder / "buildah").chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
 
 
 def kill(process: subprocess.Popen[str]) -> None:

@@ -5,6 +5,7 @@ has something to do; it can be run nowhere.
 """
 
 import io
+import json
 import random
 import tarfile
 from dataclasses import dataclass
@@ -20,11 +21,15 @@ from envbuilder.publish.export import Exported, export
 from envbuilder.publish.push import push
 from envbuilder.publish.remote import Remote
 from envbuilder.report.progress import Silent
+from tests.e2e.hosts import RESULTS, Host
 from tests.small_stack import SMALL, small_stack
 from tests.unit.publish.stand_ins import StandInEngine
 
+MIB = 2**20
 TINY = image_tag("tiny")
-_ZEROS = 96 * 2**20
+# A host where nothing but the tiny image is left.
+DONE = {**RESULTS, "images": [TINY]}
+_ZEROS = 96 * MIB
 
 
 def write_small_project(folder: Path) -> None:
@@ -62,13 +67,28 @@ class Tiny:
 def publish_tiny(host: str, repository: str = "team/tiny", megabytes: int = 12) -> Tiny:
     """Push the tiny image to ``host``: two layers of ``megabytes`` of noise each, and one of zeros."""
     engine = StandInEngine()
-    noise = [random.Random(seed).randbytes(megabytes * 2**20) for seed in (1, 2)]
+    noise = [random.Random(seed).randbytes(megabytes * MIB) for seed in (1, 2)]
     bodies = [_tar(f"noise-{number}", body) for number, body in enumerate(noise)] + [_tar("zeros", bytes(_ZEROS))]
     engine.make(TINY, bodies, {"io.envbuilder.stack": "tiny"})
     exported: Exported = export(engine, TINY, Silent())
     push(exported, Remote.open(f"{host}/{repository}:1"), Silent())
     layers = tuple(layer.digest for layer in exported.layers)
     return Tiny(exported.digest, exported.config.digest, layers, exported.size)
+
+
+def comes_whole(second: Host, reference: str) -> None:
+    """What was begun comes to its end; nothing else is left."""
+    done = second.envbuilder("pull", reference)
+    assert done.returncode == 0, done.stderr
+    assert second.left() == DONE
+    assert second.fetched() == 0
+
+
+def digests(pusher: Host, digest: str) -> tuple[str, list[str]]:
+    """Configuration and layers of what a host has pushed, the largest layer last."""
+    manifest = json.loads(next(pusher.cache.glob(f"images/*/blobs/sha256/{digest[7:]}")).read_bytes())
+    layers = sorted(manifest["layers"], key=lambda layer: layer["size"])
+    return manifest["config"]["digest"], [layer["digest"] for layer in layers]
 
 
 def _tar(name: str, body: bytes) -> bytes:

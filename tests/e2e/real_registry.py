@@ -4,7 +4,7 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import requests
 
 from tests.e2e.certificates import Authority, Certificate
 from tests.e2e.hosts import FIRST, Namespace, wait_for
+from tests.e2e.tampering import flipped
 
 # "right", as htpasswd keeps it.
 _RIGHT = "$2y$05$abcdefghijklmnopqrstuu8xaCxxL82bnl.UY74PMksDxIJShppPC"
@@ -66,22 +67,13 @@ class RealRegistry:
         name = digest.removeprefix("sha256:")
         return self.folder / "docker/registry/v2/blobs/sha256" / name[:2] / name / "data"
 
-    @contextmanager
-    def changed(self, digest: str, content: bytes) -> Iterator[None]:
-        """Have other bytes stored for ``digest`` for a while."""
-        path = self.blob(digest)
-        kept = path.read_bytes()
-        path.write_bytes(content)
-        try:
-            yield
-        finally:
-            path.write_bytes(kept)
-
-    def tampered(self, digest: str) -> Any:
+    def tampered(self, digest: str) -> AbstractContextManager[None]:
         """One bit of the blob turned over for a while."""
-        content = bytearray(self.blob(digest).read_bytes())
-        content[len(content) // 2] ^= 1
-        return self.changed(digest, bytes(content))
+        return flipped(self.blob(digest))
+
+    def empty(self) -> None:
+        """Remove every blob: the disk may be needed."""
+        shutil.rmtree(self.folder / "docker/registry/v2/blobs")
 
 
 @contextmanager

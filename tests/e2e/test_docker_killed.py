@@ -19,11 +19,7 @@ pytestmark = pytest.mark.e2e
 @pytest.fixture(scope="module")
 def tiny(net: Net, tmp_path_factory: pytest.TempPathFactory) -> Tiny:
     """The image in the registry, large enough that a daemon has something to do."""
-    with pytest.MonkeyPatch.context() as patch, net.first.inside():
-        for name in [name for name in os.environ if name.lower().endswith(("_proxy", "_ca_bundle"))]:
-            patch.delenv(name)
-        patch.setenv("ENVBUILDER_CACHE", str(tmp_path_factory.mktemp("first")))
-        patch.setenv("SSL_CERT_FILE", str(net.authority.path))
+    with net.on_first(tmp_path_factory.mktemp("first")):
         return publish_tiny(net.registry.host, megabytes=48)
 
 

@@ -5,19 +5,17 @@ The small stack is real (Debian's base, Python, five packages), and so are build
 """
 
 import json
-import tarfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from envbuilder import data
 from envbuilder.fetch.fetching import fetch
 from envbuilder.image.names import image_tag
 from envbuilder.report.progress import Silent
 from tests.e2e.conftest import Net
-from tests.e2e.hosts import RESULTS, Host, namespaces, refused
-from tests.e2e.published import write_small_project
+from tests.e2e.hosts import RESULTS, Host, refused
+from tests.e2e.published import digests, write_small_project
+from tests.e2e.tampering import flipped_member
 from tests.small_stack import small_stack
 
 pytestmark = pytest.mark.e2e
@@ -31,14 +29,10 @@ POLICY = '[[policy.images]]\nmatch = "*"\nrequire = "signed"\nkeys = ["release.k
 def first(net: Net, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Host]:
     """The host where the small stack was built, with a key to sign with."""
     stack, _, lock = small_stack()
-    shared = data.cache_root()
     fetch(stack, lock, Silent())
     host = Host(tmp_path_factory.mktemp("hosts") / "first", net.first, net.authority.path)
     write_small_project(host.project)
-    for artifact in (*lock.python, *lock.debs):
-        place = Path("sha256", artifact.sha256[:2], artifact.sha256)
-        (host.cache / place).parent.mkdir(parents=True, exist_ok=True)
-        (host.cache / place).hardlink_to(shared / place)
+    host.has_fetched((*lock.python, *lock.debs))
     built = host.envbuilder("build", "small", "--engine", "buildah")
     assert built.returncode == 0, built.stderr
     key = host.envbuilder("sign", "--new-key", "release.key")
@@ -55,24 +49,10 @@ def pushed(first: Host, net: Net) -> dict:
     return json.loads(done.stdout)
 
 
-def digests(first: Host, digest: str) -> tuple[str, list[str]]:
-    """Configuration and layers of what was pushed, the largest layer last."""
-    manifest = json.loads(next(first.cache.glob(f"images/*/blobs/sha256/{digest[7:]}")).read_bytes())
-    layers = sorted(manifest["layers"], key=lambda layer: layer["size"])
-    return manifest["config"]["digest"], [layer["digest"] for layer in layers]
-
-
 def runs(host: Host) -> None:
     """The image runs on ``host``, for a user without privileges."""
-    script = (
-        "import sys; from envbuilder.image.buildah import Buildah; from envbuilder.image.engine import RunRequest\n"
-        f"run = Buildah().run(RunRequest({IMAGE!r}, ('sh', '-c', 'id -u; python -c \"$0\"', sys.argv[1])))\n"
-        "print(*run, sep='; '); print(run.errors(), file=sys.stderr); sys.exit(run.wait())"
-    )
-    import sys
-
-    done = host.run(sys.executable, "-c", script, CODE)
-    assert (done.returncode, done.stdout.strip()) == (0, "1000; it runs True"), done.stderr
+    done = host.inside(IMAGE, "sh", "-c", 'id -u; python -c "$0"', CODE)
+    assert (done.returncode, done.stdout.split("\n")[:2]) == (0, ["1000", "it runs True"]), done.stderr
 
 
 def test_pushed_pulled_by_digest_and_run(first: Host, second: Host, pushed: dict) -> None:
@@ -138,31 +118,13 @@ def test_the_policy_lets_in_what_is_signed(first: Host, second: Host, net: Net, 
     runs(second)
 
 
-@pytest.fixture
-def island(net: Net, tmp_path: Path) -> Iterator[Host]:
-    """A host without any network."""
-    with namespaces("island") as (namespace,):
-        host = Host(tmp_path / "island", namespace)
-        yield host
-        host.remove()
-
-
 def test_saved_and_loaded_without_a_network(first: Host, island: Host) -> None:
     saved = first.envbuilder("save", "small", str(island.root / "plain.tar"), "--json")
     assert saved.returncode == 0, saved.stderr
     whole = island.root / "plain.tar"
-    with tarfile.open(whole) as tar:
-        largest = max(tar.getmembers(), key=lambda member: member.size)
-    with whole.open("r+b") as stream:
-        stream.seek(largest.offset_data + largest.size // 2)
-        byte = stream.read(1)
-        stream.seek(-1, 1)
-        stream.write(bytes([byte[0] ^ 1]))
-    refused(island.envbuilder("load", str(whole)), 5, f"the bytes of {largest.name} are not those of its name")
-    assert island.left() == RESULTS
-    with whole.open("r+b") as stream:
-        stream.seek(largest.offset_data + largest.size // 2)
-        stream.write(byte)
+    with flipped_member(whole) as name:
+        refused(island.envbuilder("load", str(whole)), 5, f"the bytes of {name} are not those of its name")
+        assert island.left() == RESULTS
     loaded = island.envbuilder("load", str(whole), "--json")
     assert loaded.returncode == 0, loaded.stderr
     assert json.loads(loaded.stdout)["digest"] == json.loads(saved.stdout)["digest"]
@@ -193,19 +155,10 @@ def test_built_from_a_bundle_without_a_network(first: Host, island: Host, pushed
     bundle = island.root / "small.bundle"
     packed = first.envbuilder("bundle", "small", str(bundle))
     assert packed.returncode == 0, packed.stderr
-    with tarfile.open(bundle) as tar:
-        largest = max(tar.getmembers(), key=lambda member: member.size)
-    with bundle.open("r+b") as stream:
-        stream.seek(largest.offset_data + 100)
-        byte = stream.read(1)
-        stream.seek(-1, 1)
-        stream.write(bytes([byte[0] ^ 1]))
     build = ("build", "--engine", "buildah", "--bundle", str(bundle))
-    refused(island.envbuilder(*build), 5, f"the bytes of {largest.name} are not those of its name")
-    assert island.left() == RESULTS
-    with bundle.open("r+b") as stream:
-        stream.seek(largest.offset_data + 100)
-        stream.write(byte)
+    with flipped_member(bundle) as name:
+        refused(island.envbuilder(*build), 5, f"the bytes of {name} are not those of its name")
+        assert island.left() == RESULTS
     built = island.envbuilder(*build)
     assert built.returncode == 0, built.stderr
     there = json.loads(island.run("buildah", "inspect", "--type", "image", IMAGE).stdout)
