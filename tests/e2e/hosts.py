@@ -123,7 +123,8 @@ class Host:
     def start(self, *arguments: str) -> subprocess.Popen[str]:
         """Start envbuilder here, in a process group of its own."""
         return subprocess.Popen(
-            self.command(sys.executable, "-m", "envbuilder", *arguments),
+            # Whoever runs the tests in the background of a shell ignores Ctrl-C, and that is handed on.
+            self.command("env", "--default-signal=INT", sys.executable, "-m", "envbuilder", *arguments),
             cwd=self.project,
             env=self.environment,
             stdout=subprocess.PIPE,
