@@ -1,7 +1,7 @@
 """The real p40-debian on another host: through a registry over TLS, as an archive, and as a bundle without a network.
 
 What runs there is the suite in the image, as far as a CPU answers it. Nothing of an image or an archive stays longer
-than it is needed: about 20 GB of disk are in use at most.
+than it is needed: 21 GB of disk are in use at most.
 """
 
 import json
@@ -54,13 +54,15 @@ def made(net: Net, lock: Lock, tmp_path_factory: pytest.TempPathFactory) -> Iter
     """Built, pushed and saved on the first host, which then keeps nothing."""
     folder = tmp_path_factory.mktemp("made")
     host = Host(folder / "first", net.first, net.authority.path)
-    host.has_fetched((*lock.python, *lock.debs))
-    said(host, "build", STACK, "--engine", "buildah")
-    pushed = said(host, "push", STACK, f"{net.registry.host}/team/{STACK}:1")
-    largest = digests(host, pushed["digest"])[1][-1]
     archive = folder / "image.tar"
-    assert said(host, "save", STACK, str(archive))["digest"] == pushed["digest"]
-    host.remove()
+    try:
+        host.has_fetched((*lock.python, *lock.debs))
+        said(host, "build", STACK, "--engine", "buildah")
+        pushed = said(host, "push", STACK, f"{net.registry.host}/team/{STACK}:1")
+        largest = digests(host, pushed["digest"])[1][-1]
+        assert said(host, "save", STACK, str(archive))["digest"] == pushed["digest"]
+    finally:
+        host.remove()
     yield Made(pushed, largest, archive)
     archive.unlink(missing_ok=True)
 
