@@ -33,16 +33,25 @@ def run_check(spec: Spec, context: Context) -> Check:
         outcome = spec.run(context)
     except Exception as error:
         lines = traceback.format_exc().strip().splitlines()
-        outcome = Outcome(
-            Status.FAILED,
-            f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else 'no message'}",
-            {"traceback": lines[-12:]},
-            "The traceback is in the JSON; run this check alone with --only.",
-        )
+        message, cure = _told(error, context)
+        outcome = Outcome(Status.FAILED, message, {"traceback": lines[-12:]}, cure)
     return Check(
         spec.id, spec.title, spec.proves, outcome.status, round(time.perf_counter() - begin, 3), outcome.evidence,
         outcome.message, outcome.cure,
     )  # fmt: skip
+
+
+def _told(error: Exception, context: Context) -> tuple[str, str]:
+    """The message and the cure."""
+    text = str(error).splitlines()[0] if str(error) else "no message"
+    if type(error).__name__ == "OutOfMemoryError":
+        cap = context.manifest.memory_cap_bytes / 2**30
+        return (
+            f"{'. '.join(text.split('. ')[:2])}. The suite is held to {cap:.1f} GiB of the card",
+            "See with nvidia-smi whether something else holds memory of this card. Otherwise it has less than its "
+            "profile (usable_memory_gib) says, or the profile is that of a smaller card.",
+        )
+    return f"{type(error).__name__}: {text}", "The traceback is in the JSON; run this check alone with --only."
 
 
 def work(specs: tuple[Spec, ...], context: Context) -> None:

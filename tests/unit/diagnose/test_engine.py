@@ -144,6 +144,16 @@ def test_two_faults_of_their_own_are_both_told() -> None:
     assert {finding.rule for finding in explain_text(lines).findings} == {"apt-package-unknown", "cuda-out-of-memory"}
 
 
+def test_a_process_that_is_held_to_less_than_the_card_has_is_told_so() -> None:
+    # As PyTorch 2.11 says it under torch.cuda.set_per_process_memory_fraction.
+    line = (
+        "OutOfMemoryError: CUDA out of memory. Tried to allocate 520.00 MiB. GPU 0 has a total capacity of 139.80 GiB "
+        "of which 127.31 GiB is free. Including non-PyTorch memory, this process has 12.49 GiB memory in use. 12.00 "
+        "GiB allowed; Of the allocated memory 11.14 GiB is allocated by PyTorch, and 638.01 MiB is reserved by PyTorch."
+    )
+    assert "held to 12.00 GiB" in explain_text([line]).findings[0].cause
+
+
 def test_a_cause_hides_what_it_ends_in() -> None:
     lines = ["c++: fatal error: Killed signal terminated program cc1plus", "ninja: build stopped: subcommand failed."]
     assert [finding.rule for finding in explain_text(lines).findings] == ["compiler-killed"]

@@ -11,10 +11,14 @@ import pytest
 
 from envbuilder.errors import InputError
 from envbuilder.report.model import Check, Status, Verdict
-from envbuilder.smoke.context import Options
+from envbuilder.smoke.check import Outcome, Spec
+from envbuilder.smoke.context import Context, Options
+from envbuilder.smoke.facts import HostFacts
+from envbuilder.smoke.manifest import load_manifest
 from envbuilder.smoke.registry import CHECKS, select
 from envbuilder.smoke.runner import Plan, Result, run_suite
 from envbuilder.smoke.verdict import judge
+from envbuilder.smoke.worker import run_check
 from envbuilder.stack.loading import load_stack
 from envbuilder.stack.manifest import image_manifest_text
 from tests.unit.smoke import stand_in_checks
@@ -111,3 +115,18 @@ def test_the_verdict(statuses: list[Status], on_gpu: bool, verdict: Verdict) -> 
     found, summary = judge([check(status) for status in statuses], on_gpu, "Tesla P40")
     assert found is verdict
     assert on_gpu or verdict is Verdict.NO or "nothing is proven" in summary
+
+
+def test_memory_that_runs_out_is_told_with_what_the_profile_allows(profile: Path) -> None:
+    class OutOfMemoryError(RuntimeError):
+        """By the name of torch's own."""
+
+    def run(context: Context) -> Outcome:
+        raise OutOfMemoryError("CUDA out of memory. Tried to allocate 520.00 MiB. GPU 0 has 22 GiB.")
+
+    context = Context(Options(device="cpu"), load_manifest(profile), HostFacts(), lambda event: None)
+    check = run_check(Spec("x", "x", "x", run), context)
+    assert check.status is Status.FAILED
+    assert check.message.startswith("CUDA out of memory. Tried to allocate 520.00 MiB. ")
+    assert check.message.endswith("held to 22.5 GiB of the card")
+    assert "nvidia-smi" in check.cure
