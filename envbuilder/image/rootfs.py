@@ -31,7 +31,14 @@ from envbuilder.image.scratch import scratch
 from envbuilder.lock.model import DebArtifact
 from envbuilder.report.progress import Progress
 
-# Run in the new root ($1) when everything is installed: caches, logs and what names the repository on this host.
+# Run in the new root ($1) when everything is installed. The user whom containers run as is made here and not in a step:
+# useradd touches files without changing them, and whether those come into a step's layer is up to the engine's storage.
+_USER = (
+    'chroot "$1" useradd --uid 1000 --create-home --no-log-init --shell /bin/bash trainer',
+    'rm -f "$1"/etc/.pwd.lock "$1"/etc/passwd- "$1"/etc/group- "$1"/etc/shadow- "$1"/etc/gshadow- "$1"/etc/sub?id-',
+)
+
+# Then: caches, logs and what names the repository on this host.
 _CLEAN = (
     'rm -rf "$1"/var/cache/apt "$1"/var/cache/ldconfig/aux-cache "$1"/var/cache/debconf/*-old "$1"/var/log/*'
     ' "$1"/var/lib/apt/lists "$1"/var/lib/dpkg/*-old "$1"/etc/apt/apt.conf.d/99mmdebstrap "$1"/etc/apt/sources.list',
@@ -56,7 +63,7 @@ def rootfs(
         "suite": suite,
         "debs": sorted(deb.sha256 for deb in debs),
         "epoch": epoch,
-        "clean": _CLEAN,
+        "hooks": (*_USER, *_CLEAN),
         "skip": _SKIP,
     }
     key = hashlib.sha256(json.dumps(recipe, sort_keys=True).encode()).hexdigest()
@@ -91,7 +98,7 @@ def _make(
             *("mmdebstrap", "--variant=minbase", f"--include={','.join(deb.name for deb in debs)}"),
             # The repository lies in the user's cache, where apt's own unprivileged user may not look.
             *('--aptopt=APT::Sandbox::User "root"', '--aptopt=Acquire::Languages "none"'),
-            *(f"--customize-hook={line}" for line in _CLEAN),
+            *(f"--customize-hook={line}" for line in (*_USER, *_CLEAN)),
             f"--skip={_SKIP}",
             *(suite, str(made), f"deb [trusted=yes] copy:{quote(str(repository))} ./"),
         ]
