@@ -38,7 +38,7 @@ def command(
 ) -> None:
     """Build the image of STACK out of its lock: fetched and verified first, then built without network.
 
-    The same lock gives the same digest with the same engine. The log and the record lie in ./build.
+    The same lock gives the same id with the same engine, whoever builds. The log and the record lie in ./build.
 
     \b
     Example:
@@ -111,7 +111,7 @@ def build_bundle(
 
 
 def show(record: dict[str, Any], path: Path) -> None:
-    """Print what was built: image, digest, layers, size, time, files."""
+    """Print what was built: image, id, layers, size, time, files."""
     from rich.console import Console
     from rich.table import Table
 
@@ -126,7 +126,7 @@ def show(record: dict[str, Any], path: Path) -> None:
     console.print(table)
     rows = {
         "image": record["image"],
-        "digest": record["digest"],
+        "id": record["id"],
         "size": f"{record['size'] / 1e9:.2f} GB in {len(record['layers'])} layers",
         "time": f"{record['seconds']:.1f} s",
         "lock": record["lock"],

@@ -32,7 +32,7 @@ def command(file: Path, engine: str, as_json: bool) -> None:
     with TerminalProgress() as progress:
         loaded = load(file, chosen, progress, admit_archive)
     if as_json:
-        result = {"image": loaded.name, "digest": loaded.digest, "id": loaded.image.id, "loaded": loaded.anew}
+        result = {"image": loaded.name, "digest": loaded.digest, "id": loaded.id, "loaded": loaded.anew}
         more = {"referrers": loaded.referrers, "signed_by": list(loaded.signed_by)}
         click.echo(json.dumps({**result, **more}, indent=2))
         return

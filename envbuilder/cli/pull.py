@@ -82,7 +82,7 @@ def _result(pulled: Pulled) -> dict[str, Any]:
         "image": pulled.name,
         "pinned": pulled.pinned,
         "digest": pulled.digest,
-        "id": pulled.image.id,
+        "id": pulled.id,
         "bytes_moved": pulled.moved,
         "bytes_skipped": max(0, pulled.size - pulled.moved),
         "pulled": pulled.anew,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
 import re
 import shutil
@@ -29,8 +30,6 @@ from envbuilder.image.steps import step_title
 from envbuilder.report.progress import Progress
 
 _STEP = re.compile(r"^(?:\[\d+/\d+\] )?STEP (\d+)/(\d+): (.*)$")
-# In a step's history, the image that it was made of.
-_UNNAMED = re.compile(r"^(?:FROM [0-9a-f]{12})?$")
 _GPU_RUNTIME = "nvidia-container-runtime"
 INSTALL = "apt-get install --no-install-recommends buildah runc"
 
@@ -64,11 +63,10 @@ class Buildah:
         """Build with every file's time set to the request's, layer by layer out of the store where it can.
 
         buildah knows a step's layer again by the step alone, not by the time that it was built with. When a layer of
-        somebody else's build was taken (made by hand without ``--timestamp``, or given a name), all are built anew.
+        somebody else's build was taken (made by hand without ``--timestamp``), all are built anew.
         """
         self.sweep()
-        # A step's image bears a random name for a moment. A build that meets it then writes that name into its
-        # history, and its digest is another (buildah 1.28), so builds in one storage go one after the other.
+        # Builds in one storage go one after the other: the second finds the layers that it shares with the first.
         with (
             alone(self.storage() / "envbuilder-build.lock", "another build", progress),
             scratch.scratch() as folder,
@@ -106,24 +104,25 @@ class Buildah:
         return (folder / "id").read_text().strip()
 
     def _is_ours(self, identity: str, request: BuildRequest) -> bool:
-        """Whether an image's history is that of a build of its own: beside its bases' steps, every step of the
-        request's time, and made of an image without a name (buildah writes the name into the history).
-        """
+        """Whether every step of an image's history, beside those of its bases, is of the request's time."""
         bases = [step for path in request.images.values() for step in _history(_base_name(path))]
         epoch = datetime.fromtimestamp(request.source_date_epoch, tz=timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ")
         steps = [step for step in _history(identity) if step not in bases]
-        return all(step.get("created") == epoch for step in steps) and all(
-            _UNNAMED.match(step.get("comment", "")) for step in steps[1:]
-        )
+        return all(step.get("created") == epoch for step in steps)
 
     def _build_command(self, request: BuildRequest, folder: Path) -> list[str]:
         # A secret nobody reads: buildah notes its path in each container it makes, so they can be told from others'.
         marker = folder / "marker"
         marker.touch()
+        # buildah mounts a file in /run for each step. In a folder of the host it leaves the image's own untouched:
+        # whether what was touched and is as before comes into a layer is up to the storage.
+        run = folder / "run"
+        run.mkdir(exist_ok=True)
+        run.chmod(0o755)
         secrets = {**request.secrets, "envbuilder-scratch": marker}
         return [
             *("buildah", "build", "--layers", "--force-rm", "--identity-label=false", "--isolation", "oci"),
-            *("--runtime", "runc", "--network", "host" if request.network else "none"),
+            *("--runtime", "runc", "--network", "host" if request.network else "none", "--volume", f"{run}:/run"),
             # The host's proxy settings are the host's business: what a build fetches, it fetches by the lock.
             *([] if request.network else ["--http-proxy=false"]),
             *("--timestamp", str(request.source_date_epoch), "--target", request.target, "--tag", request.tag),
@@ -173,6 +172,13 @@ class Buildah:
         if found.returncode != 0:
             raise HostError(f"the image {image.reference} is gone", detail=found.stderr, cure="Build it again.")
         return StoredContents(self.storage(), identity, json.loads(found.stdout)["Config"].encode())
+
+    def identity(self, image: ImageInfo, progress: Progress) -> str:
+        """See Engine. Layers that this storage wrote in its own way are read the first time."""
+        contents = self.contents(image)
+        if unknown := contents.unknown():
+            progress.stage(f"hash {unknown / 1e9:.2f} GB of layers as they leave this storage")
+        return f"sha256:{hashlib.sha256(contents.config()).hexdigest()}"
 
     def remove(self, reference: str) -> None:
         """See Engine."""

@@ -65,10 +65,12 @@ class Recipe:
 class Built:
     """The outcome. ``anew`` is False when the image was there already; ``seconds`` is the time of this run.
 
+    ``identity`` is the id that the image has wherever it is pulled (``Engine.identity``).
     ``audit`` is what the audit of the image found, for the build record.
     """
 
     image: ImageInfo
+    identity: str
     target: str
     inputs: str
     anew: bool
@@ -110,14 +112,16 @@ def build_stack(
         there = engine.image(tag) if cache else None
         if there and there.labels.get(INPUTS_LABEL) == inputs:
             found = audited(there, engine, gpu, progress)
-            return Built(there, target, inputs, False, time.monotonic() - started, found, slim)
+            identity = engine.identity(there, progress)
+            return Built(there, identity, target, inputs, False, time.monotonic() - started, found, slim)
         request = _request(recipe, tag, folder, text, inputs, engine, progress)
         image = engine.build(replace(request, cache=cache), progress)
         found = audited(image, engine, gpu, progress)
         if slim and engine.name == "buildah":
             progress.stage("give back the disk space of blanked code")
             progress.log(f"{punch_image(tag)} bytes")
-        return Built(image, target, inputs, True, time.monotonic() - started, found, slim)
+        identity = engine.identity(image, progress)
+        return Built(image, identity, target, inputs, True, time.monotonic() - started, found, slim)
 
 
 def rebuild(recipe: Recipe, tag: str, engine: Engine, progress: Progress) -> ImageInfo:

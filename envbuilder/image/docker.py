@@ -189,6 +189,10 @@ class Docker:
         chunks = self._client.images.get(image.id).save(chunk_size=_SAVE_CHUNK)
         return SavedContents(iter(chunks), {layer.digest: layer.size for layer in image.layers})
 
+    def identity(self, image: ImageInfo, progress: Progress) -> str:
+        """The daemon saves what it stores."""
+        return image.id
+
     def remove(self, reference: str) -> None:
         """See Engine."""
         with contextlib.suppress(docker.errors.ImageNotFound):

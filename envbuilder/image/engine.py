@@ -107,7 +107,7 @@ class Contents(Protocol):
         """Unpacked layers (tar archives) whose digest is wanted, or which the engine names by no digest: None."""
 
     def config(self) -> bytes:
-        """The configuration, as the image's id was made of it."""
+        """The configuration that names these layers."""
 
 
 class Engine(Protocol):
@@ -131,7 +131,12 @@ class Engine(Protocol):
         """Start a command in an image."""
 
     def contents(self, image: ImageInfo) -> Contents:
-        """The image's bytes out of the store."""
+        """The image's bytes as they leave the store."""
+
+    def identity(self, image: ImageInfo, progress: Progress) -> str:
+        """The digest of the configuration with which the image leaves the store: the same in every storage of the
+        engine, and the id that the image has wherever it is pulled.
+        """
 
     def load(self, source: Path, ids: Collection[str], name: str, progress: Progress) -> ImageInfo:
         """Take in an image: an OCI layout (a folder) with one manifest, or an archive that names it ``name``.

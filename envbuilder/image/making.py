@@ -107,7 +107,7 @@ def verify_on_cpu(
 ) -> tuple[Report, bool]:
     """What a CPU can show of the image, and whether that was run now: a kept report of the same image stands."""
     path = report_path(stack.name)
-    kept = _kept(path, image)
+    kept = _kept(path, engine.identity(image, progress))
     if kept:
         return kept, False
     progress.stage("verify on the CPU")
@@ -118,12 +118,12 @@ def verify_on_cpu(
     return report, True
 
 
-def _kept(path: Path, image: ImageInfo) -> Report | None:
+def _kept(path: Path, identity: str) -> Report | None:
     try:
         report = from_dict(json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, KeyError, TypeError, EnvbuilderError):
         return None
-    same = report.facts.get("passport", {}).get("image digest") == image.digest
+    same = report.facts.get("passport", {}).get("image id") == identity
     return report if same and not failures(report) else None
 
 

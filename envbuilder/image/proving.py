@@ -85,7 +85,7 @@ def prove(wanted: Wanted, engine: Engine, manifest: Manifest, progress: Progress
             if card is None:
                 raise
             return _not_started(wanted, error, manifest)
-        return _with_image(_follow(run, progress), image)
+        return _with_image(_follow(run, progress), image, engine.identity(image, progress))
 
 
 def _mounts(folder: Path, facts: HostFacts | None, card: Card | None) -> dict[Path, str]:
@@ -183,8 +183,8 @@ def from_dict(data: dict[str, Any]) -> Report:
     )  # fmt: skip
 
 
-def _with_image(report: Report, image: ImageInfo) -> Report:
-    names = {"image": image.reference, "image digest": image.digest, "image id": image.id}
+def _with_image(report: Report, image: ImageInfo, identity: str) -> Report:
+    names = {"image": image.reference, "image digest": image.digest, "image id": identity}
     passport = {**report.facts.get("passport", {}), **names}
     return Report(
         report.command, f"{image.reference} on {passport.get('card') or 'the CPU'}", report.verdict, report.summary,

@@ -70,10 +70,13 @@ def _documents(exported: Exported) -> list[Member]:
 
 @dataclass(frozen=True)
 class Loaded:
-    """What a load came to: ``name`` is what the engine calls the image, ``referrers`` how many documents came along."""
+    """What a load came to: ``name`` is what the engine calls the image, ``id`` its configuration's digest,
+    ``referrers`` how many documents came along.
+    """
 
     name: str
     digest: str
+    id: str
     image: ImageInfo
     referrers: int
     anew: bool
@@ -97,7 +100,7 @@ def load(path: Path, engine: Engine, progress: Progress, admit: Admit = admit_al
     """
     content = read_archive(path, progress)
     signed_by = admit(content)
-    image = present(engine, content.ids, content.name)
+    image = present(engine, content.ids, content.name, progress)
     anew = image is None
     if image is None:
         check_fits(engine, sum(size for _, size in content.layers))
@@ -109,4 +112,6 @@ def load(path: Path, engine: Engine, progress: Progress, admit: Admit = admit_al
         write_bytes(layout.folder / name, body)
     for entry in content.referrers:
         layout.tag(entry, "")
-    return Loaded(content.name, content.published.digest, image, len(content.referrers), anew, signed_by)
+    return Loaded(
+        content.name, content.published.digest, content.config.digest, image, len(content.referrers), anew, signed_by
+    )

@@ -40,7 +40,7 @@ def lay_evidence(exported: Exported, engine: str, signer: Signer | None, progres
     With a ``signer`` the provenance is signed, and the image. ``engine`` names the store it came from. What is there
     already, by the same envbuilder or the same signer, stays; the same image gives the same documents.
     """
-    origin = origin_of(exported.image)
+    origin = origin_of(exported.image, exported.config.digest)
     wanted: dict[tuple[str, str], Callable[[], Document]] = {}
     if not {("cyclonedx", _TOOL), ("spdx", _TOOL)} <= _there(exported):
         # Docker has no folders to read: its image lies in the layout by now.
@@ -94,8 +94,11 @@ def signature(name: str, digest: str, signer: Signer) -> Document:
     return signer.sign(statement(name, digest, SIGNED, {}))
 
 
-def origin_of(image: ImageInfo) -> Origin | None:
-    """What ``image`` was built from by its labels, when that stack and that very lock are at hand."""
+def origin_of(image: ImageInfo, identity: str) -> Origin | None:
+    """What ``image`` was built from by its labels, when that stack and that very lock are at hand.
+
+    By its ``identity`` the record of its build is known, which says what built it.
+    """
     labels = image.labels
     try:
         stack, _ = load_stack(labels.get("io.envbuilder.stack", ""))
@@ -105,7 +108,7 @@ def origin_of(image: ImageInfo) -> Origin | None:
     if lock.digest != labels.get("io.envbuilder.lock"):
         return None
     target, slim = labels.get(TARGET_LABEL, "runtime"), SLIM_LABEL in labels
-    builder = builder_of(stack.name, target, slim, image.id)
+    builder = builder_of(stack.name, target, slim, identity)
     return Origin(stack, lock, target, slim, labels.get(INPUTS_LABEL, ""), builder)
 
 

@@ -63,10 +63,12 @@ def _config(body: bytes) -> tuple[list[str], dict[str, Any]]:
     return [str(layer) for layer in layers], labels
 
 
-def present(engine: Engine, ids: Collection[str], name: str) -> ImageInfo | None:
-    """The image in the engine, where it is there under ``name`` already."""
+def present(engine: Engine, ids: Collection[str], name: str, progress: Progress) -> ImageInfo | None:
+    """The image in the engine, where it is there under ``name`` already: pulled, or built here."""
     image = engine.image(name)
-    return image if image is not None and image.id in ids else None
+    if image is None or not (image.id in ids or engine.identity(image, progress) in ids):
+        return None
+    return image
 
 
 def check_fits(engine: Engine, needed: int) -> None:

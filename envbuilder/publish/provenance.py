@@ -57,11 +57,11 @@ def provenance(name: str, digest: str, origin: Origin) -> bytes:
     return statement(name, digest, PROVENANCE, {"buildDefinition": definition, "runDetails": details})
 
 
-def builder_of(stack: str, target: str, slim: bool, image_id: str) -> Mapping[str, str]:
+def builder_of(stack: str, target: str, slim: bool, identity: str) -> Mapping[str, str]:
     """The engine and the installer by the record of the build of exactly this image; empty without one."""
     try:
         record = json.loads(record_path(stack, target, slim=slim).read_bytes())
-        if record["id"] != image_id:
+        if record["id"] != identity:
             return {}
         builder = record["builder"]
         engine, _, version = str(builder["engine"]).partition(" ")

@@ -40,7 +40,8 @@ def admit_all(remotes: Sequence[Remote], manifest: Descriptor) -> tuple[str, ...
 
 @dataclass(frozen=True)
 class Pulled:
-    """What a pull came to: ``moved`` bytes came, ``name`` is what the engine calls the image.
+    """What a pull came to: ``moved`` bytes came, ``name`` is what the engine calls the image, ``id`` its
+    configuration's digest.
 
     ``signed_by`` says whose signatures the policy of this host asked for and got.
     """
@@ -48,6 +49,7 @@ class Pulled:
     name: str
     pinned: str
     digest: str
+    id: str
     image: ImageInfo
     moved: int
     size: int
@@ -91,13 +93,13 @@ def pull(reference: str, engine: Engine, mirrors: Mirrors, progress: Progress, a
         name = name_for(path_of(item_of(config)).read_bytes(), remotes[-1].name, digest)
         size = config.size + sum(layer.size for layer in layers)
         pinned = remotes[-1].pinned(digest)
-        if there := present(engine, (config.digest, manifest.digest), name):
-            return Pulled(name, pinned, digest, there, moved, size, False, signed_by)
+        if there := present(engine, (config.digest, manifest.digest), name, progress):
+            return Pulled(name, pinned, digest, config.digest, there, moved, size, False, signed_by)
         check_fits(engine, unpacked_size(layers))
         moved += _fetch(layers, remotes, progress)
         image = install(engine, manifest, config, layers, name, progress)
         _keep_documents(remotes, manifest.digest, image, progress)
-    return Pulled(name, pinned, digest, image, moved, size, True, signed_by)
+    return Pulled(name, pinned, digest, config.digest, image, moved, size, True, signed_by)
 
 
 def _keep_documents(remotes: list[Remote], digest: str, image: ImageInfo, progress: Progress) -> None:

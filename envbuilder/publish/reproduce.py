@@ -17,6 +17,7 @@ from isal import igzip_lib
 from envbuilder import __version__, data
 from envbuilder.audit.image import is_archive, is_layout, open_image
 from envbuilder.errors import HostError, InputError, Place
+from envbuilder.image.arranged import published_config
 from envbuilder.image.building import INPUTS_LABEL, inputs_digest, rebuild
 from envbuilder.image.choose import choose_engine
 from envbuilder.image.engine import Engine, ImageInfo
@@ -51,11 +52,17 @@ class Image:
         return Path(self.reference)
 
     def take_config(self, body: bytes) -> None:
-        """Keep the configuration and its digest, which is the image's: it names every layer by its hash."""
-        self.digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+        """Keep the configuration and its digest, which is the image's: it names every layer by its hash.
+
+        What only the store that built it knows is left out, as it is when envbuilder saves or pushes an image.
+        """
         try:
             self.config = json.loads(body)
-            self.config["rootfs"]["diff_ids"][0].partition(":")
+            diff_ids = self.config["rootfs"]["diff_ids"]
+            diff_ids[0].partition(":")
+            body = published_config(body, diff_ids)
+            self.digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
+            self.config = json.loads(body)
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise InputError(
                 f"the configuration of this image is damaged: {error}",
@@ -148,9 +155,11 @@ def _report(
             "same inputs": same_inputs,
         }
         facts["here"] = {"envbuilder": __version__, "uv": uv_version()}
-    if first.info and second.info and first.engine is second.engine and first.info.id == second.info.id:
-        # The id is a hash over the configuration, which holds the hash of each layer: the engine made it of the bytes.
-        return _told(first.reference, DIGEST_EQUAL, first.info.id, [], facts)
+    if first.engine and first.info and second.info and first.engine is second.engine:
+        # A hash over the configuration, which holds the hash of each layer: the engine made them of the bytes.
+        identities = {first.engine.identity(info, progress) for info in (first.info, second.info)}
+        if len(identities) == 1:
+            return _told(first.reference, DIGEST_EQUAL, identities.pop(), [], facts)
     table = FileTable(folder / "files.sqlite")
     try:
         for image in (first, second):

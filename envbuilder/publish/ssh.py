@@ -54,7 +54,7 @@ def push_over_ssh(exported: Exported, where: str, progress: Progress) -> Sent:
     progress.stage(f"asking {host[-1]} what it has")
     with _socket(host) as socket:
         engine = Docker(f"unix://{socket}")
-        if present(engine, ids, name):
+        if present(engine, ids, name, progress):
             return Sent(engine.version(), name, 0)
         progress.stage(f"sending {name}, {exported.size / 1e9:.2f} GB, to {host[-1]}")
         with scratch() as folder:

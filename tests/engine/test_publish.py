@@ -97,9 +97,11 @@ def names(engine):
 
 
 def test_what_leaves_the_store_is_what_was_put_in(exported, image):
-    config = exported.layout.path(exported.config.digest).read_bytes()
-    assert exported.config.digest == image.id
-    assert json.loads(config)["rootfs"]["diff_ids"] == [layer.digest for layer in image.layers]
+    config = json.loads(exported.layout.path(exported.config.digest).read_bytes())
+    assert exported.config.digest == Buildah().identity(image, Silent())
+    assert config["rootfs"]["diff_ids"] == [layer.digest for layer in image.layers]
+    # A name or a digest of the store that built it says nothing elsewhere.
+    assert all("comment" not in step for step in config["history"])
     again = export(Buildah(), image.reference, Silent())
     assert again.digest == exported.digest
 
@@ -107,7 +109,7 @@ def test_what_leaves_the_store_is_what_was_put_in(exported, image):
 def test_an_image_is_pushed_pulled_and_runs_there(exported, pushed, place, other_host, image):
     assert pushed.moved == sum(layer.size for layer in exported.layers) + exported.config.size
     pulled = pull(pushed.pinned, other_host, Mirrors(), Silent())
-    assert (pulled.name, pulled.digest, pulled.image.id) == (NAME, exported.digest, image.id)
+    assert (pulled.name, pulled.digest, pulled.image.id) == (NAME, exported.digest, exported.config.digest)
     assert pulled.moved == pushed.moved
     assert names(other_host) == [NAME]
     run = other_host.run(RunRequest(NAME, ("python", "-c", "import yaml, envbuilder.errors; print('there')")))
@@ -183,10 +185,11 @@ def test_an_archive_is_taken_by_buildahs_own_command_and_by_load(exported, other
     first, second = (save(exported, tmp_path / name, Silent()) for name in ("a.tar", "b.tar"))
     assert first.sha256 == second.sha256
     subprocess.run(["buildah", "pull", "--quiet", f"docker-archive:{first.path}"], check=True, capture_output=True)
-    assert other_host.image(NAME).id == image.id
+    assert other_host.image(NAME).id == exported.config.digest
     subprocess.run(["buildah", "rmi", NAME], check=True, capture_output=True)
     loaded = load(first.path, other_host, Silent())
-    assert (loaded.name, loaded.image.id, loaded.digest, loaded.anew) == (NAME, image.id, exported.digest, True)
+    assert (loaded.name, loaded.image.id, loaded.anew) == (NAME, exported.config.digest, True)
+    assert loaded.digest == exported.digest
     assert not load(first.path, other_host, Silent()).anew
     # Packed again on this host, it is what was published elsewhere.
     assert export(other_host, NAME, Silent()).digest == exported.digest
@@ -253,7 +256,7 @@ def test_over_ssh_to_a_host_that_has_only_podman(exported, image, tmp_path_facto
         with monkeypatch.context() as there:
             for key, value in own.items():
                 there.setenv(key, value)
-            assert Buildah().image(NAME).id == image.id
+            assert Buildah().image(NAME).id == exported.config.digest
         began = time.monotonic()
         assert push_over_ssh(exported, "ssh://root@p40-host", Silent()).moved == 0
         assert time.monotonic() - began < 30

@@ -10,7 +10,8 @@ from typing import IO
 
 from envbuilder.audit.image import is_archive, is_layout, read_archive, read_layout
 from envbuilder.audit.store import read_image
-from envbuilder.errors import InputError, Place
+from envbuilder.errors import HostError, InputError, Place
+from envbuilder.image.choose import choose_engine
 from envbuilder.report.progress import Progress
 
 # What is opened: the databases, licences and what the image says of itself. Everything else counts by its path alone.
@@ -122,4 +123,14 @@ def read_contents(target: str, reading: Reading, progress: Progress, engine: str
             place=Place(target),
             cure="Give a stack, the name of an image in the local store, an image archive or an OCI layout.",
         )
-    return digest
+    return _as_published(digest, progress)
+
+
+def _as_published(digest: str, progress: Progress) -> str:
+    """The id with which an image of a store leaves it."""
+    try:
+        engine = choose_engine("buildah")
+    except HostError:
+        return digest
+    image = engine.image(digest)
+    return engine.identity(image, progress) if image else digest

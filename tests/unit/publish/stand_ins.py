@@ -62,6 +62,9 @@ class StandInEngine:
     def contents(self, image: ImageInfo) -> "StandInContents":
         return StandInContents(self, *self.images[image.id])
 
+    def identity(self, image: ImageInfo, progress: Progress) -> str:
+        return image.id
+
     def load(self, source: Path, ids: Collection[str], name: str, progress: Progress) -> ImageInfo:
         if self.fault:
             raise self.fault

@@ -64,7 +64,7 @@ def test_an_origin_is_told_from_the_labels_and_the_record_of_exactly_this_build(
     path = record_path(stack.name, "runtime")
     path.parent.mkdir(parents=True)
     path.write_text(json.dumps({"id": "sha256:1", "builder": {"engine": "buildah 1.28.2", "uv": "0.9.0"}}))
-    assert origin_of(image).builder == {"buildah": "1.28.2", "uv": "0.9.0"}
-    assert origin_of(replace(image, id="sha256:2")).builder == {}
-    assert origin_of(replace(image, labels={**labels, "io.envbuilder.lock": "sha256:0"})) is None
-    assert origin_of(replace(image, labels={})) is None
+    assert origin_of(image, "sha256:1").builder == {"buildah": "1.28.2", "uv": "0.9.0"}
+    assert origin_of(image, "sha256:2").builder == {}
+    assert origin_of(replace(image, labels={**labels, "io.envbuilder.lock": "sha256:0"}), "sha256:1") is None
+    assert origin_of(replace(image, labels={}), "sha256:1") is None

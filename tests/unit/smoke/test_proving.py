@@ -65,6 +65,9 @@ class StandInEngine:
     def image(self, reference: str) -> ImageInfo | None:
         return ImageInfo(reference, "sha256:id", "sha256:abc", (), {}) if reference == "there" else None
 
+    def identity(self, image: ImageInfo, progress: Progress) -> str:
+        return image.id
+
     def run(self, request: RunRequest) -> StandInRun:
         self.request = request
         for path, inside in request.mounts.items():
