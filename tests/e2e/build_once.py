@@ -20,7 +20,7 @@ def main(name: str) -> None:
         lock = load_lock(stack)
     built = build_stack(stack, gpu, lock, Buildah(), Silent(), cache=False)
     layers = [layer.digest for layer in built.image.layers]
-    print(json.dumps({"digest": built.image.digest, "id": built.image.id, "layers": layers, "seconds": built.seconds}))
+    print(json.dumps({"id": built.identity, "stored": built.image.id, "layers": layers, "seconds": built.seconds}))
 
 
 if __name__ == "__main__":

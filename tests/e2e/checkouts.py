@@ -28,12 +28,16 @@ exec setpriv --reuid "$user" --regid "$user" --init-groups "$@"
 
 @dataclass(frozen=True)
 class Surroundings:
-    """Where and by whom it is built. ``user`` is None for root; another user's buildah runs without root."""
+    """Where and by whom it is built. ``user`` is None for root; another user's buildah runs without root.
+
+    ``storage`` is "overlay" (the kernel's own), "fuse-overlayfs" or "vfs".
+    """
 
     folder: str
     user: str | None = None
     umask: str = "022"
     shared_group: bool = False
+    storage: str = "overlay"
     environment: dict[str, str] = field(default_factory=dict)
 
 
@@ -53,9 +57,9 @@ class Checkout:
         os.mknod(self.root / "fuse", 0o666 | stat.S_IFCHR, os.makedev(10, 229))
         (self.root / "fuse").chmod(0o666)
         paths = {"graphroot": "graph", "rootless_storage_path": "graph", "runroot": "run/storage"}
-        conf = ["[storage]", 'driver = "overlay"', *(f'{key} = "{self.root / path}"' for key, path in paths.items())]
-        if surroundings.user:
-            # The kernel's own overlay, used without root, leaves marks in the layers of buildah 1.28.
+        driver = "vfs" if surroundings.storage == "vfs" else "overlay"
+        conf = ["[storage]", f'driver = "{driver}"', *(f'{key} = "{self.root / path}"' for key, path in paths.items())]
+        if surroundings.storage == "fuse-overlayfs":
             conf += ["[storage.options.overlay]", 'mount_program = "/usr/bin/fuse-overlayfs"']
         (self.root / "storage.conf").write_text("\n".join(conf) + "\n")
         self._fill_cache(lock)
@@ -87,14 +91,14 @@ class Checkout:
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found
 
-    def archive(self, image: str) -> Path:
-        """Write an image of the checkout's storage to an archive beside it."""
+    def published(self, stack: str) -> str:
+        """The digest under which the image of ``stack`` leaves for other hosts."""
         path = self.root / "home" / "image.tar"
-        command = ["buildah", "push", "--quiet", image, f"docker-archive:{path}"]
-        push = f"import subprocess; subprocess.run({command!r}, check=True)"
-        done = self.run("-c", push)
+        done = self.run("-m", "envbuilder", "save", stack, str(path), "--engine", "buildah", "--json")
         assert done.returncode == 0, done.stderr
-        return path
+        path.unlink()
+        digest: str = json.loads(done.stdout)["digest"]
+        return digest
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run this Python in the checkout, in its surroundings."""
