@@ -96,6 +96,7 @@ def _planned(
         attention,
         offload_optimiser="optimiser" in wanted.offload,
         offload_reference="reference" in wanted.offload,
+        accumulates=micro < wanted.batch,
     )
     plan = make_plan(model, setting, gpu)
     rollout = make_plan(model, replace(setting, batch=min(wanted.batch, DECODED_AT_ONCE)), gpu)

@@ -32,7 +32,7 @@ class Setting:
     ``lora_rank``: adapters of that rank on every projection of the actor, 0 for none; the reference is then the actor
     without them, log-probabilities are made of whole logits, and the critic is trained whole. ``offload_optimiser``:
     states wait in host memory and are loaded for the update of their model. ``offload_reference``: so do the
-    reference's weights, for the log-probs.
+    reference's weights, for the log-probs. ``accumulates``: a step has several forwards, whose gradients add up.
     """
 
     prompt: int = 256
@@ -45,6 +45,7 @@ class Setting:
     offload_optimiser: bool = False
     offload_reference: bool = False
     lora_rank: int = 0
+    accumulates: bool = False
 
     @property
     def measured(self) -> bool:
@@ -152,7 +153,8 @@ def _update(model: DecoderConfig, setting: Setting, trained: int, logits: int) -
     kept = _activations(model, setting, layers=model.layers)
     if setting.checkpointing:
         kept = model.layers * model.hidden * setting.tokens * _FLOAT + one_layer
-    start = kept + logits
+    # From the second micro batch on, the gradients of those before lie beside its activations.
+    start = kept + logits + (trained if setting.accumulates else 0)
     end = trained + double + one_layer // 2
     step = trained + (0 if setting.fused_optimiser else trained)
     states = 2 * trained if setting.offload_optimiser else 0  # verl loads them before the update begins
@@ -198,7 +200,10 @@ def advice(model: DecoderConfig, setting: Setting, gpu: GpuProfile) -> list[tupl
         )
     if setting.batch > 1:
         changes.append(
-            (f"micro batch {setting.batch // 2} instead of {setting.batch}", replace(setting, batch=setting.batch // 2))
+            (
+                f"micro batch {setting.batch // 2} instead of {setting.batch}",
+                replace(setting, batch=setting.batch // 2, accumulates=True),
+            )
         )
     if not setting.offload_reference and not setting.lora_rank:
         changes.append(

@@ -27,6 +27,7 @@ def setting_of(row: dict[str, object]) -> Setting:
         offload_optimiser="optimiser" in saving,
         offload_reference="reference" in saving,
         lora_rank=16 if "lora 16" in saving else 0,
+        accumulates=row.get("sequences_a_step", row["batch"]) != row["batch"],
     )
 
 
