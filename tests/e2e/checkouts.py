@@ -91,14 +91,16 @@ class Checkout:
         found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
         return found
 
-    def published(self, stack: str) -> str:
-        """The digest under which the image of ``stack`` leaves for other hosts."""
-        path = self.root / "home" / "image.tar"
-        done = self.run("-m", "envbuilder", "save", stack, str(path), "--engine", "buildah", "--json")
+    def published(self, image: str) -> str:
+        """The digest under which ``image`` leaves for other hosts."""
+        script = (
+            "import sys; from envbuilder.image.buildah import Buildah; from envbuilder.publish.export import export\n"
+            "from envbuilder.report.progress import Silent\n"
+            "print(export(Buildah(), sys.argv[1], Silent()).digest)"
+        )
+        done = self.run("-c", script, image)
         assert done.returncode == 0, done.stderr
-        path.unlink()
-        digest: str = json.loads(done.stdout)["digest"]
-        return digest
+        return done.stdout.strip()
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run this Python in the checkout, in its surroundings."""

@@ -79,9 +79,9 @@ def test_the_real_image_has_one_digest_and_says_so_itself(tmp_path: Path, user: 
     again = here.run("-m", "envbuilder", "reproduce", IMAGE, "--engine", "buildah", "--json")
     assert again.returncode == 0, again.stderr
     assert json.loads(again.stdout)["facts"]["level"] == "digest-equal"
-    published = here.published("p40-debian")
+    published = here.published(IMAGE)
     here.empty()
     second = there.build("p40-debian")
     assert second["id"] == first["id"]
-    assert there.published("p40-debian") == published
+    assert there.published(IMAGE) == published
     there.empty()
