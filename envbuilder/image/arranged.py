@@ -46,11 +46,6 @@ class Archive:
     entries: tuple[Entry, ...]
     end: bytes
 
-    @property
-    def size(self) -> int:
-        """Bytes of the archive."""
-        return sum(len(entry.head) + entry.size + entry.padding for entry in self.entries) + len(self.end)
-
 
 def read_split(lines: Iterable[bytes]) -> Archive:
     """The archive that tar-split took apart. Raises ValueError, LookupError or TypeError for what is none."""

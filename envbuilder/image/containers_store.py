@@ -25,6 +25,8 @@ from envbuilder.image.arranged import Archive, arranged, published_config, read_
 
 _CHUNK = 1024 * 1024
 _MAX_LAYERS = 1024
+# Of the cache; the number goes up when layers are arranged in another way.
+_NOTES = "arranged-1"
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _DAMAGED = (OSError, EOFError, ValueError, LookupError, TypeError, binascii.Error, tarfile.TarError)
 
@@ -78,7 +80,7 @@ class _Layer:
                 return digest
         if self._archive(arrange=True) != self._archive(arrange=False):
             return None
-        write_text(self._note(), self._stored)
+        self._keep(self._stored)
         return self._stored
 
     def diff_id(self) -> str:
@@ -92,7 +94,7 @@ class _Layer:
                 cure="The store is damaged: remove the image and build or pull it again.",
             )
         digest = self._hash(arrange=True)
-        write_text(self._note(), digest)
+        self._keep(digest)
         return digest
 
     def read(self, arrange: bool = True) -> Iterator[bytes]:
@@ -124,7 +126,12 @@ class _Layer:
 
     def _note(self) -> Path:
         """How a layer is arranged depends on its bytes alone, so what was found of one holds for each of its digest."""
-        return data.cache_root() / "arranged" / self._stored.removeprefix("sha256:")
+        return data.cache_root() / _NOTES / self._stored.removeprefix("sha256:")
+
+    def _keep(self, digest: str) -> None:
+        # Without the note it is found out again; a full disk is no reason to know nothing of an image.
+        with contextlib.suppress(HostError):
+            write_text(self._note(), digest)
 
 
 def _layers(root: Path, identity: str) -> list[_Layer]:
