@@ -9,6 +9,7 @@ keeps what it has. Needs what an image of envbuilder holds; ENVBUILDER_STACK nam
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import re
 import sys
@@ -25,7 +26,8 @@ from envbuilder.smoke.regression import trend
 from envbuilder.smoke.shapes import SHAPES, read_questions, write_model
 
 _STOCK = training.overrides
-_LIBRARY = "envbuilder.train.external_lib"
+# By kind, what verl's workers import. `flat` is ours but for the actor's FSDP, which is one unit as in verl.
+_LIBRARIES = {"ours": "envbuilder.train.external_lib", "flat": "benchmarks.flat_actor"}
 _FLAG = re.compile(r"checkpointing|unguarded|micro[1-9]\d*")
 _DEFAULT = (
     "ours:256:256:1:12",
@@ -37,13 +39,13 @@ _DEFAULT = (
 
 @dataclass(frozen=True)
 class Run:
-    """One run of --runs: ``KIND:PROMPT:RESPONSE:BATCH:STEPS[:FLAG...]``, KIND stock or ours.
+    """One run of --runs: ``KIND:PROMPT:RESPONSE:BATCH:STEPS[:FLAG...]``, KIND stock, ours or flat.
 
     Flags: ``checkpointing``, ``unguarded``, ``microN`` for N sequences of one forward.
     """
 
     text: str
-    ours: bool
+    kind: str
     prompt: int
     response: int
     batch: int
@@ -59,9 +61,9 @@ class Run:
             prompt, response, batch, steps = map(int, rest[:4])
         except ValueError:
             kind = ""
-        if kind not in ("stock", "ours") or not all(map(_FLAG.fullmatch, flags)):
+        if kind not in ("stock", *_LIBRARIES) or not all(map(_FLAG.fullmatch, flags)):
             raise argparse.ArgumentTypeError(f"{text!r} is not KIND:PROMPT:RESPONSE:BATCH:STEPS[:FLAG...]")
-        return Run(text, kind == "ours", prompt, response, batch, steps, flags)
+        return Run(text, kind, prompt, response, batch, steps, flags)
 
     @property
     def setting(self) -> tuple[Any, ...]:
@@ -74,11 +76,11 @@ class Run:
         return next((int(flag[5:]) for flag in self.flags if flag.startswith("micro")), 0)
 
 
-def _ours(setup: training.Setup, folder: Path) -> list[str]:
+def _with_library(library: str, setup: training.Setup, folder: Path) -> list[str]:
     return [
         *_STOCK(setup, folder),
-        f"actor_rollout_ref.model.external_lib={_LIBRARY}",
-        f"critic.model.external_lib={_LIBRARY}",
+        f"actor_rollout_ref.model.external_lib={library}",
+        f"critic.model.external_lib={library}",
     ]
 
 
@@ -99,7 +101,7 @@ class Journal:
 
 def train(run: Run, setup: training.Setup, journal: Journal) -> dict[str, Any]:
     """Train and sum up: medians without the first step, which compiles and captures."""
-    training.overrides = _ours if run.ours else _STOCK
+    training.overrides = functools.partial(_with_library, _LIBRARIES[run.kind]) if run.kind in _LIBRARIES else _STOCK
     began = time.monotonic()
 
     def told(step: training.TrainerStep) -> None:
@@ -143,10 +145,10 @@ def train(run: Run, setup: training.Setup, journal: Journal) -> dict[str, Any]:
 
 
 def ratios(runs: list[Run], done: dict[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Stock over ours, for every setting that both have figures of."""
+    """Stock and flat over ours, for every setting that both have figures of."""
     rows = []
-    for stock in (r for r in runs if not r.ours):
-        for ours in (r for r in runs if r.ours and r.setting == stock.setting):
+    for stock in (r for r in runs if r.kind != "ours"):
+        for ours in (r for r in runs if r.kind == "ours" and r.setting == stock.setting):
             a, b = done[stock.text], done[ours.text]
             if "step_s" not in a or "step_s" not in b:
                 continue
@@ -155,7 +157,7 @@ def ratios(runs: list[Run], done: dict[str, dict[str, Any]]) -> list[dict[str, A
                 "step": a["step_s"] / b["step_s"],
                 "samples a second": b["samples_per_s"] / a["samples_per_s"],
                 "rollout": rollout[0] / max(1e-9, rollout[1]),
-                "peak, ours / stock": b["peak_gib"] / max(1e-9, a["peak_gib"]),
+                f"peak, ours / {stock.kind}": b["peak_gib"] / max(1e-9, a["peak_gib"]),
             }
             rows.append({"ratios": [stock.text, ours.text], **{k: round(v, 2) for k, v in row.items()}})
     return rows

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import envbuilder.smoke.external_lib  # noqa: F401  # adapts the process to the stack; must come before verl is used
 from envbuilder.train.rollout import verl_rollout
-from envbuilder.train.step import actor
+from envbuilder.train.step import actor, wrapping
 
 verl_rollout.install()
 actor.install()
+wrapping.install()

@@ -45,8 +45,8 @@ def test_the_peak_is_within_ten_percent_of_the_measured_one(row: dict[str, objec
 
 
 @pytest.mark.parametrize("row", MAIN_PPO, ids=name)
-def test_so_is_that_of_the_whole_trainer(row: dict[str, object]) -> None:
-    assert make_plan(QWEN, setting_of(row), P40).peak / 2**30 == pytest.approx(row["peak_gib"], rel=0.10)
+def test_that_of_the_whole_trainer_is_nearer(row: dict[str, object]) -> None:
+    assert make_plan(QWEN, setting_of(row), P40).peak / 2**30 == pytest.approx(row["peak_gib"], rel=0.03)
 
 
 def test_what_a_step_adds_to_rest_is_not_far_off_either() -> None:

@@ -1,0 +1,9 @@
+"""verl's external_lib for comparison: ours without `envbuilder.train.step.wrapping`, the actor in one FSDP unit."""
+
+from __future__ import annotations
+
+from envbuilder.train.step import wrapping
+
+wrapping.install = lambda: None
+
+import envbuilder.train.external_lib  # noqa: E402, F401  # installs everything else
