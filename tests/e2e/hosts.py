@@ -218,6 +218,16 @@ def wait_for(condition, process: subprocess.Popen[str] | None = None, seconds: f
         time.sleep(0.02)
 
 
+def until_said(process: subprocess.Popen[str], start: str) -> str:
+    """What it says on standard error until a line begins with ``start``."""
+    lines = []
+    for line in process.stderr:
+        lines.append(line)
+        if line.startswith(start):
+            break
+    return "".join(lines)
+
+
 def refused(done: subprocess.CompletedProcess[str], code: int, *texts: str) -> None:
     """``done`` ended with ``code`` and one message that holds ``texts`` and says what to do."""
     assert done.returncode == code, (done.returncode, done.stdout, done.stderr)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.e2e.conftest import Net
 from tests.e2e.docker_daemon import docker_daemon
-from tests.e2e.hosts import Host, refused
+from tests.e2e.hosts import Host, refused, until_said
 from tests.e2e.published import TINY, Tiny, publish_tiny
 
 pytestmark = pytest.mark.e2e
@@ -38,18 +38,14 @@ def test_a_daemon_that_is_killed_amid_the_pull(second: Host, tiny: Tiny, net: Ne
             second.environment[name] = os.environ[name]
         pull = ("pull", tiny.at(net.registry.host), "--engine", "docker")
         running = second.start(*pull)
-        said = []
-        for line in running.stderr:
-            said.append(line)
-            if line.startswith("taking "):
-                break
+        said = until_said(running, "taking ")
         time.sleep(0.4)
         killed = int((folder / "pid").read_text())
         os.kill(killed, signal.SIGKILL)
         # While it is a zombie of ours, the next daemon takes it for running.
         os.waitpid(killed, 0)
         _, errors = running.communicate(timeout=120)
-        done = subprocess.CompletedProcess([], running.returncode, "", "".join(said) + errors)
+        done = subprocess.CompletedProcess([], running.returncode, "", said + errors)
         assert "Traceback" not in done.stderr, done.stderr
         refused(done, 6, "docker went away while it took the image", "what was fetched is kept")
         refused(second.envbuilder(*pull), 6, "docker")

@@ -19,7 +19,7 @@ from envbuilder.lock.reading import load_lock
 from envbuilder.report.progress import Silent
 from envbuilder.stack.loading import load_stack
 from tests.e2e.conftest import Net
-from tests.e2e.hosts import RESULTS, Host, refused
+from tests.e2e.hosts import RESULTS, Host, refused, until_said
 from tests.e2e.published import digests
 from tests.e2e.tampering import flipped_member
 
@@ -129,7 +129,10 @@ def test_built_from_a_bundle_without_a_network_and_proven(
     with flipped_member(bundle) as name:
         refused(island.envbuilder(*build), 5, f"the bytes of {name} are not those of its name")
         assert island.left() == RESULTS
-    built = said(island, *build)
+    building = island.start(*build, "--json")
+    begun = until_said(building, "done  unpacking")
     bundle.unlink()
-    assert built["id"] == made.pushed["config"]
+    out, errors = building.communicate(timeout=600)
+    assert building.returncode == 0, begun + errors
+    assert json.loads(out)["id"] == made.pushed["config"]
     proven(island, lock, made)
