@@ -1,8 +1,10 @@
-"""A change of verl alone: bytes and seconds to build, push and pull it, beside an unlayered Dockerfile of the stack.
+"""A change of verl alone: bytes and seconds to build, push and pull it, beside a plain ``docker build`` and push.
 
-Both sides are built by buildah out of the same files in the cache, and go to the same registry (Debian's
-docker-registry) on loopback; a forwarder in front of it counts the bytes on the wire, both ways. What comes before
-the change (the first build, push and pull) is not counted. Run as root; it takes about 40 GB of disk for a while.
+envbuilder's side is built by buildah, the other is one step that installs all of the same stack, built by a Docker
+daemon of the benchmark's own (BuildKit) and pushed by it. Both take the same files out of the cache and go to the same
+registry (Debian's docker-registry) on loopback; a forwarder in front of it counts the bytes on the wire, both ways.
+What comes before the change is not counted: our first build, push and pull, and that the daemon has the files of
+before the change and the registry the base. Run as root; it takes 20 GB of disk for a while.
 """
 
 from __future__ import annotations
@@ -40,10 +42,13 @@ from envbuilder.publish.remote import Remote
 from envbuilder.report.progress import Silent
 from envbuilder.stack.loading import load_stack
 from envbuilder.stack.model import Stack
+from tests.e2e.docker_daemon import docker_daemon
 
 CHANGED = "verl/utils/__init__.py"
 PLAIN = """FROM scratch AS base
 ADD rootfs.tar /
+FROM base AS before
+RUN --mount=type=bind,from=wheels,target=/mnt true
 FROM base AS plain
 RUN --mount=type=bind,from=wheels,target=/mnt /mnt/tools/uv venv --offline --no-config --no-cache /opt/venv \\
     && for layer in tools cuda torch libraries verl; do /mnt/$layer/uv pip install --python /opt/venv --no-config \\
@@ -88,6 +93,7 @@ class Measured:
     pull: float = 0.0
     pushed: int = 0
     pulled: int = 0
+    by: str = ""
 
 
 @contextlib.contextmanager
@@ -148,12 +154,12 @@ def ours(stack: Stack, lock: Lock, other: Lock, wire: Wire, folder: Path) -> Mea
     """envbuilder's layers: build, push, pull; then the same after the change, measured."""
     gpu = load_stack("p40-debian")[1]
     engine, silent, reference = Buildah(), Silent(), f"127.0.0.1:{wire.port}/bench/layered"
-    before_change = build_stack(stack, gpu, lock, engine, silent).image
-    first = push(export(engine, before_change.reference, silent), Remote.open(f"{reference}:1"), silent)
+    before_change = build_stack(stack, gpu, lock, engine, silent).image.reference
+    first = push(export(engine, before_change, silent), Remote.open(f"{reference}:1"), silent)
     second_host = {"ENVBUILDER_CACHE": str(folder / "cache"), "CONTAINERS_STORAGE_CONF": storage(folder / "second")}
     with patch.dict(os.environ, second_host):
         pull(first.pinned, Buildah(), Mirrors(), silent)
-    found, started = Measured(), time.monotonic()
+    found, started = Measured(by=f"{engine.version()}, uv {uv_version()}"), time.monotonic()
     image = build_stack(stack, gpu, other, engine, silent).image.reference
     found.build = time.monotonic() - started
     before, started = wire.up, time.monotonic()
@@ -163,41 +169,43 @@ def ours(stack: Stack, lock: Lock, other: Lock, wire: Wire, folder: Path) -> Mea
         before, started = wire.down, time.monotonic()
         pull(pushed.pinned, Buildah(), Mirrors(), silent)
         found.pull, found.pulled = time.monotonic() - started, wire.down - before
-    for name in (image, before_change.id.removeprefix("sha256:")):
-        engine.remove(name)
     return found
 
 
 def plain(stack: Stack, lock: Lock, other: Lock, wire: Wire, folder: Path) -> Measured:
-    """One step that installs all: the base is in the registry already; then build and push after the change."""
+    """One step that installs all, by Docker: build and push after the change."""
     assert stack.debian is not None
     fetched = fetch(stack, lock, Silent(), ("runtime",))
     files = {file.path.name: file for file in (*fetched.python, *fetched.debs)}
     debs = tuple(deb for deb in lock.debs if deb.target == "runtime")
-    context = folder / "context"
+    context, wheels, daemon = folder / "context", folder / "wheels", folder / "docker"
     tar = rootfs(stack.debian.suite, debs, files, stack.source_date_epoch, Silent())
-    context.mkdir()
+    for made in (context, daemon):
+        made.mkdir()
     (context / "rootfs.tar").hardlink_to(tar)
     (context / "Dockerfile").write_text(PLAIN)
+    wheels_context(wheels, lock, files)
     changed = fetch(stack, other, Silent(), ("runtime",))
-    wheels_context(folder / "wheels", other, {file.path.name: file for file in changed.python})
+    wheels_context(folder / "changed", other, {file.path.name: file for file in changed.python})
     name = f"127.0.0.1:{wire.port}/bench/plain"
-    environment = {**os.environ, "CONTAINERS_STORAGE_CONF": storage(folder / "plain")}
+    build = ("build", "--quiet", "--network", "none", "--build-context", f"wheels={wheels}")
 
-    def buildah(*arguments: str) -> None:
-        subprocess.run(["buildah", *arguments], env=environment, check=True, stdout=subprocess.DEVNULL)
+    def docker(*arguments: str) -> str:
+        return subprocess.run(["docker", *arguments], check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
 
-    build = ("build", "--layers", "--isolation", "oci", "--runtime", "runc", "--network", "none")
-    build += ("--build-context", f"wheels={folder / 'wheels'}", "--file", str(context / "Dockerfile"))
-    send = ("push", "--quiet", "--tls-verify=false")
-    buildah(*build, "--target", "base", "--tag", f"{name}:base", str(context))
-    buildah(*send, f"{name}:base")
-    found, started = Measured(), time.monotonic()
-    buildah(*build, "--target", "plain", "--tag", f"{name}:2", str(context))
-    found.build = time.monotonic() - started
-    before, started = wire.up, time.monotonic()
-    buildah(*send, f"{name}:2")
-    found.push, found.pushed = time.monotonic() - started, wire.up - before
+    with docker_daemon(daemon):
+        docker(*build, "--target", "before", str(context))
+        docker(*build, "--target", "base", "--tag", f"{name}:base", str(context))
+        docker("push", "--quiet", f"{name}:base")
+        shutil.rmtree(wheels / "verl")
+        (folder / "changed" / "verl").rename(wheels / "verl")
+        version = docker("version", "--format", "Docker {{.Server.Version}}")
+        found, started = Measured(by=version), time.monotonic()
+        docker(*build, "--target", "plain", "--tag", f"{name}:2", str(context))
+        found.build = time.monotonic() - started
+        before, started = wire.up, time.monotonic()
+        docker("push", "--quiet", f"{name}:2")
+        found.push, found.pushed = time.monotonic() - started, wire.up - before
     return found
 
 
@@ -220,29 +228,31 @@ def main() -> None:
     folder = Path(tempfile.mkdtemp(prefix="bench-publish-", dir=data.cache_root()))
     try:
         with registry(folder) as wire:
-            layered = ours(stack, lock, other, wire, folder)
+            # A store of its own: in another, a run before may have left the layers of the very change.
+            with patch.dict(os.environ, {"CONTAINERS_STORAGE_CONF": storage(folder / "first")}):
+                layered = ours(stack, lock, other, wire, folder)
             row("envbuilder", layered)
-            clear(folder / "second")
+            for name in ("first", "second"):
+                clear(folder / name)
+            shutil.rmtree(folder / "cache")
             whole = plain(stack, lock, other, wire, folder)
-            row("one step", whole)
+            row("docker", whole)
     finally:
-        for name in ("second", "plain"):
+        for name in ("first", "second"):
             clear(folder / name)
         shutil.rmtree(folder, ignore_errors=True)
     print(
         f"ratio: bytes to push {whole.pushed / layered.pushed:.0f}, "
         f"seconds to build and push {(whole.build + whole.push) / (layered.build + layered.push):.1f}"
-        f"   ({Buildah().version()}, uv {uv_version()})"
     )
 
 
 def row(name: str, found: Measured) -> None:
     """One side, as a line."""
-    pulled = f"pull {found.pull:.0f} s, {found.pulled / 1e6:.1f} MB" if found.pull else ""
-    print(
-        f"{name:12} build {found.build:.0f} s, push {found.push:.0f} s, {found.pushed / 1e6:.1f} MB, {pulled}",
-        flush=True,
-    )
+    parts = [f"build {found.build:.0f} s", f"push {found.push:.1f} s, {found.pushed / 1e6:.1f} MB"]
+    if found.pull:
+        parts.append(f"pull {found.pull:.1f} s, {found.pulled / 1e6:.1f} MB")
+    print(f"{name:10}  {', '.join(parts)}  ({found.by})", flush=True)
 
 
 def clear(folder: Path) -> None:
