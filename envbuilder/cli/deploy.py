@@ -64,6 +64,6 @@ def command(scheduler: str, stack: str, as_json: bool, out: Path, **given: Any) 
     path = out / rendered.filename
     write_text(path, rendered.text)
     if as_json:
-        click.echo(json.dumps({"file": str(path), "submit": rendered.submit, "job": asdict(job)}, indent=2))
+        click.echo(json.dumps({"file": str(path), "submit": rendered.submit(path), "job": asdict(job)}, indent=2))
     else:
-        click.echo(f"written  {path}\nsubmit   {rendered.submit}")
+        click.echo(f"written  {path}\nsubmit   {rendered.submit(path)}")

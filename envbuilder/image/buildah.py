@@ -43,7 +43,7 @@ class Buildah:
         for program in ("buildah", "runc"):
             if not shutil.which(program):
                 raise HostError(f"{program} is not on this host", cure=f"Install it, as root: {INSTALL}")
-        self._storage: Path | None = None
+        self._store: dict[str, Any] = {}
 
     def version(self) -> str:
         """``buildah 1.28.2, runc 1.1.5+ds1``."""
@@ -52,12 +52,19 @@ class Buildah:
 
     def storage(self) -> Path:
         """Where buildah keeps images."""
-        if self._storage is None:
+        return Path(self._info()["GraphRoot"])
+
+    def driver(self) -> str:
+        """The kind of its store: overlay or vfs."""
+        return str(self._info()["GraphDriverName"])
+
+    def _info(self) -> dict[str, Any]:
+        if not self._store:
             found = output(["buildah", "info"])
             if found.returncode != 0:
                 raise HostError("buildah does not work here", detail=found.stderr, cure="Run as root, or use Docker.")
-            self._storage = Path(json.loads(found.stdout)["store"]["GraphRoot"])
-        return self._storage
+            self._store = json.loads(found.stdout)["store"]
+        return self._store
 
     def build(self, request: BuildRequest, progress: Progress) -> ImageInfo:
         """Build with every file's time set to the request's, layer by layer out of the store where it can.

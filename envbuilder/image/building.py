@@ -199,7 +199,8 @@ def _fetched(
     check_bytes(files, progress)
     storage = engine.storage()
     if storage is not None:
-        space.check_build_space(storage, _needed(lock, files, target, engine.image(request.tag)))
+        layers = _layers(lock, files, target, engine.image(request.tag))
+        space.check_build_space(storage, space.peak(layers, engine.driver()), engine.driver())
     debs = tuple(deb for deb in lock.debs if deb.target == "runtime")
     tar = rootfs(stack.debian.suite, debs, files, stack.source_date_epoch, progress)
     # Not folder_of: the context already holds our own files.
@@ -217,15 +218,15 @@ def _fetched_conda(
     fetched = fetch(stack, lock, progress)
     storage = engine.storage()
     if storage is not None:
-        space.check_build_space(storage, _UNPACKED * fetched.size)
+        space.check_build_space(storage, _UNPACKED * fetched.size, engine.driver())
     files_context(folder / "files", lock, fetched)
     trees = {artifact.name: checkout(artifact, folder / "git" / artifact.name) for artifact in lock.git}
     images = {pinned(f.image): oci_layout(f, folder / "images" / f.image.target) for f in fetched.images}
     return replace(request, contexts={"files": folder / "files", **trees}, images=images)
 
 
-def _needed(lock: Lock, files: dict[str, Cached], target: str, there: ImageInfo | None) -> int:
-    """Bytes that are written while building; layers that the image of the last build holds are there already."""
+def _layers(lock: Lock, files: dict[str, Cached], target: str, there: ImageInfo | None) -> list[int]:
+    """Bytes of the layers that are built; those that the image of the last build holds are there already."""
     known = " ".join(layer.made_by for layer in there.layers) if there else ""
     layers = [space.base_size(files[deb.sha256].size for deb in lock.debs if deb.target == "runtime")]
     for group in python_groups(lock):
@@ -234,4 +235,4 @@ def _needed(lock: Lock, files: dict[str, Cached], target: str, there: ImageInfo 
             layers.append(sum(space.unpacked_size(file.path, file.filename) for file in cached))
     if target == "devel":
         layers.append(space.devel_size(files[deb.sha256].size for deb in lock.debs if deb.target == "devel"))
-    return space.peak(layers)
+    return layers

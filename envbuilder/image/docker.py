@@ -107,6 +107,10 @@ class Docker:
         root = Path(self._client.info()["DockerRootDir"])
         return root if root.is_dir() else None
 
+    def driver(self) -> str:
+        """The kind of the daemon's store: overlay2, overlayfs, vfs."""
+        return str(self._client.info()["Driver"])
+
     def check_can_build(self) -> None:
         """Raise HostError when the daemon or its client cannot make the same image twice."""
         daemon = self._daemon_version()

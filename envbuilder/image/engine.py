@@ -121,6 +121,9 @@ class Engine(Protocol):
     def storage(self) -> Path | None:
         """The folder images are stored under, None where it is not on this host."""
 
+    def driver(self) -> str:
+        """The kind of its store, as the engine calls it, such as ``overlay``."""
+
     def build(self, request: BuildRequest, progress: Progress) -> ImageInfo:
         """Build and store an image. Raises BuildError with the failing step and the last lines."""
 

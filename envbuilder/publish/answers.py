@@ -43,7 +43,9 @@ def reasons(answer: requests.Response) -> str:
     try:
         errors = json.loads(body_of(answer, _REASONS_LIMIT))["errors"]
         return "\n".join(f"{e.get('code', '')}: {e.get('message', '')}" for e in errors[:5])
-    except (ValueError, LookupError, TypeError, AttributeError, IntegrityError, requests.RequestException):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
+        return ""
+    except (IntegrityError, requests.RequestException):
         return ""
 
 

@@ -103,7 +103,7 @@ def load(path: Path, engine: Engine, progress: Progress, admit: Admit = admit_al
     image = present(engine, content.ids, content.name, progress)
     anew = image is None
     if image is None:
-        check_fits(engine, sum(size for _, size in content.layers))
+        check_fits(engine, (size for _, size in content.layers))
         progress.stage(f"taking {content.name} into {engine.name}'s store")
         image = engine.load(path, content.ids, content.name, progress)
     # What is attached goes on with the image: into the next archive, or to a registry.

@@ -71,17 +71,17 @@ def present(engine: Engine, ids: Collection[str], name: str, progress: Progress)
     return image
 
 
-def check_fits(engine: Engine, needed: int) -> None:
-    """Raise HostError when the engine's disk cannot hold ``needed`` bytes more."""
+def check_fits(engine: Engine, layers: Iterable[int]) -> None:
+    """Raise HostError when the engine's disk cannot hold layers of these bytes, from the bottom up."""
     storage = engine.storage()
     if storage is not None:
-        space.check_build_space(storage, needed)
+        space.check_build_space(storage, space.stored(layers, engine.driver()), engine.driver())
 
 
-def unpacked_size(layers: Iterable[Descriptor]) -> int:
-    """Bytes of the layers in an engine's store."""
+def unpacked_sizes(layers: Iterable[Descriptor]) -> list[int]:
+    """Bytes of each layer, unpacked."""
     told = [(layer, layer.annotations.get(UNPACKED_SIZE, "")) for layer in layers]
-    return sum(int(size) if size.isdigit() else int(layer.size * _UNPACKED) for layer, size in told)
+    return [int(size) if size.isdigit() else int(layer.size * _UNPACKED) for layer, size in told]
 
 
 def install(

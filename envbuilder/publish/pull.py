@@ -17,7 +17,7 @@ from envbuilder.lock.mirrors import Mirrors
 from envbuilder.lock.registry import INDEX_TYPES, manifest_for_amd64
 from envbuilder.publish.attaching import keep_attached
 from envbuilder.publish.export import layout_of, parts_of
-from envbuilder.publish.installing import check_fits, install, name_for, present, unpacked_size
+from envbuilder.publish.installing import check_fits, install, name_for, present, unpacked_sizes
 from envbuilder.publish.layout import Descriptor, describe, read_manifest
 from envbuilder.publish.packing import item_of
 from envbuilder.publish.remote import Remote
@@ -95,7 +95,7 @@ def pull(reference: str, engine: Engine, mirrors: Mirrors, progress: Progress, a
         pinned = remotes[-1].pinned(digest)
         if there := present(engine, (config.digest, manifest.digest), name, progress):
             return Pulled(name, pinned, digest, config.digest, there, moved, size, False, signed_by)
-        check_fits(engine, unpacked_size(layers))
+        check_fits(engine, unpacked_sizes(layers))
         moved += _fetch(layers, remotes, progress)
         image = install(engine, manifest, config, layers, name, progress)
         _keep_documents(remotes, manifest.digest, image, progress)

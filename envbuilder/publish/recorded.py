@@ -65,7 +65,7 @@ class Recorded:
         if path == _MANIFEST:
             try:
                 found = json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 found = None
             self.manifest = found if isinstance(found, dict) else {}
         elif _OWN.search(path):

@@ -63,7 +63,7 @@ class Image:
             body = published_config(body, diff_ids)
             self.digest = f"sha256:{hashlib.sha256(body).hexdigest()}"
             self.config = json.loads(body)
-        except (ValueError, LookupError, TypeError, AttributeError) as error:
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
             raise InputError(
                 f"the configuration of this image is damaged: {error}",
                 place=Place(self.reference),

@@ -116,7 +116,7 @@ class RegistryAuth(AuthBase):
         try:
             data = json.loads(body_of(answer, _TOKEN_LIMIT)) if answer.status_code == 200 else {}
             return str(data.get("token") or data["access_token"])
-        except (ValueError, LookupError, TypeError, AttributeError, requests.RequestException):
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError, requests.RequestException):
             raise SourceError(
                 f"{parts.netloc} answers {answer.status_code} {answer.reason} in place of a token for {self._host}",
                 cure="Try again later; behind a proxy, check that it lets the registry's own answers through.",

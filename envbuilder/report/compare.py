@@ -45,13 +45,17 @@ def read_report(path: Path) -> dict[str, Any]:
     """The JSON of a verify report: the file that --json gave, or the suite's output, whose last line is the report."""
     try:
         text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read the report: {error}", place=Place(str(path)), cure="Give two files.") from None
+    except OSError as error:
+        raise InputError(
+            f"cannot read the report: {error.strerror}", place=Place(str(path)), cure="Give a file that you may read."
+        ) from None
+    except UnicodeDecodeError:
+        text = ""
     lines = [line for line in text.splitlines() if line.strip()]
     for candidate in (text, lines[-1] if lines else ""):
         try:
             data = json.loads(candidate)
-        except json.JSONDecodeError:
+        except (ValueError, RecursionError):
             continue
         if isinstance(data, dict) and data.get("command") == "verify" and isinstance(data.get("checks"), list):
             return data

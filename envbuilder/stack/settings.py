@@ -79,5 +79,6 @@ def settings_files() -> Iterator[tuple[Path, Settings]]:
     """The project's settings, then the user's, as far as there are any. Raises InputError for a wrong file."""
     for folder in (data.project_root(), platformdirs.user_config_path("envbuilder")):
         path = folder / "envbuilder.toml"
-        if path.is_file():
+        # What is there and is no file stops too: a policy that cannot be read is not one that asks nothing.
+        if path.exists() or path.is_symlink():
             yield path, load_model(Settings, path)

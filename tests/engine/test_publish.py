@@ -209,7 +209,7 @@ def test_a_disk_that_is_full_amid_the_import_leaves_no_image(pushed, other_host,
     engine = Buildah()
     with pytest.raises(HostError, match="this one needs"):
         pull(pushed.pinned, engine, Mirrors(), Silent())
-    monkeypatch.setattr(installing.space, "check_build_space", lambda storage, needed: None)
+    monkeypatch.setattr(installing.space, "check_build_space", lambda storage, needed, driver: None)
     with pytest.raises(HostError, match="the disk is full"):
         pull(pushed.pinned, engine, Mirrors(), Silent())
     assert names(engine) == []

@@ -80,6 +80,12 @@ def folder(text: str, option: str) -> Folder:
             place=place,
             cure="Give the path as the hosts see it, from / and without `..`.",
         )
+    if not PurePosixPath(text).parts[1:]:
+        raise InputError(
+            f"{text!r} is all that a host has, and a job is given no more than it needs",
+            place=place,
+            cure="Give the one folder it is about.",
+        )
     return Folder(path=text)
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from envbuilder import data
 from envbuilder.errors import InputError, Place
@@ -17,11 +19,16 @@ _USER = 1000
 
 @dataclass(frozen=True)
 class Rendered:
-    """A job file: its name, its text, and the command that submits it."""
+    """A job file: its name, its text, and the command that submits it, in two halves around the file's path."""
 
     filename: str
     text: str
-    submit: str
+    command: tuple[str, ...]
+    arguments: tuple[str, ...] = ()
+
+    def submit(self, path: Path) -> str:
+        """The command, quoted for a shell, that submits the file at ``path``."""
+        return shlex.join((*self.command, str(path), *self.arguments))
 
 
 def render(scheduler: str, job: Job) -> Rendered:
@@ -39,13 +46,13 @@ def _slurm(job: Job) -> Rendered:
                 cure="Give a path without one, such as a link to this one.",
             )
     text = _fill("slurm.sh.j2", job, enroot=_enroot(job.image), launch=_launch(job), trainer=_trainer(job))
-    return Rendered(f"{job.stack}.sbatch", text, f"sbatch {job.stack}.sbatch")
+    return Rendered(f"{job.stack}.sbatch", text, ("sbatch",))
 
 
 def _kubernetes(job: Job) -> Rendered:
     head = ["--head", f"{job.name}-0.{job.name}", "--rank-from", "JOB_COMPLETION_INDEX"] if job.nodes > 1 else []
     text = _fill("kubernetes.yaml.j2", job, launch=[*_launch(job, head), "--", *_trainer(job)])
-    return Rendered(f"{job.stack}.kubernetes.yaml", text, f"kubectl apply -f {job.stack}.kubernetes.yaml")
+    return Rendered(f"{job.stack}.kubernetes.yaml", text, ("kubectl", "apply", "-f"))
 
 
 def _compose(job: Job) -> Rendered:
@@ -57,8 +64,7 @@ def _compose(job: Job) -> Rendered:
             cure="Use slurm or kubernetes; for hosts without either, docs/hosts.md starts Ray by hand.",
         )
     text = _fill("compose.yaml.j2", job, launch=[*_launch(job), "--", *_trainer(job)])
-    name = f"{job.stack}.compose.yaml"
-    return Rendered(name, text, f"docker compose -f {name} run --rm train")
+    return Rendered(f"{job.stack}.compose.yaml", text, ("docker", "compose", "-f"), ("run", "--rm", "train"))
 
 
 SCHEDULERS: dict[str, Callable[[Job], Rendered]] = {"slurm": _slurm, "kubernetes": _kubernetes, "compose": _compose}

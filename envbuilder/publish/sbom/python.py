@@ -63,7 +63,7 @@ def _patched(reading: Reading, site: str, record: dict[str, str]) -> tuple[str, 
     try:
         rows = json.loads(reading.texts.get(posixpath.join(site, _EDITS), "{}")).get("files", [])
         digests = {str(row["path"]): bytes.fromhex(row["after"]) for row in rows}
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return ()
     encoded = {p: f"sha256={base64.urlsafe_b64encode(d).rstrip(b'=').decode()}" for p, d in digests.items()}
     return tuple(sorted(path for path, digest in encoded.items() if record.get(path) == digest))

@@ -61,9 +61,18 @@ def test_a_daemon_that_is_too_old_and_a_client_without_buildx():
 
 
 def test_space_is_asked_of_the_disk_the_folder_will_be_on(tmp_path):
-    space.check_build_space(tmp_path / "not" / "there" / "yet", 0)
+    space.check_build_space(tmp_path / "not" / "there" / "yet", 0, "overlay")
     with pytest.raises(HostError, match="are free; this one needs"):
-        space.check_build_space(tmp_path / "not" / "there" / "yet", 1 << 60)
+        space.check_build_space(tmp_path / "not" / "there" / "yet", 1 << 60, "overlay")
+
+
+def test_a_store_that_copies_needs_more_and_the_cure_names_another(tmp_path):
+    layers = [3, 0, 2]
+    assert (space.stored(layers, "overlay"), space.peak(layers, "overlay")) == (5, 13)
+    assert (space.stored(layers, "vfs"), space.peak(layers, "vfs")) == (3 + 3 + 5, 25)
+    with pytest.raises(HostError) as caught:
+        space.check_build_space(tmp_path, 1 << 60, "vfs")
+    assert 'driver = "overlay"' in caught.value.cure
 
 
 def test_a_folder_in_use_is_nobodys_to_remove_and_a_dead_ones_is():

@@ -50,6 +50,9 @@ class StandInEngine:
     def storage(self) -> Path | None:
         return None
 
+    def driver(self) -> str:
+        return "overlay"
+
     def image(self, reference: str) -> ImageInfo | None:
         identity = self.names.get(reference, reference)
         if identity not in self.images:

@@ -299,6 +299,16 @@ def test_no_permission_to_push(registry: FakeRegistry, remote: Remote, status: i
     assert caught.value.cure
 
 
+@pytest.mark.parametrize("body", ["[" * 5_000, '{"errors": 1}', "null"])
+def test_a_refusal_in_no_form_of_the_protocols_is_told_without_its_words(
+    registry: FakeRegistry, remote: Remote, body: str
+) -> None:
+    registry.before = lambda request: Response(body, status=403)
+    with pytest.raises(SourceError) as caught:
+        remote.upload(BLOB, describe(BLOB, CONFIG), Silent())
+    assert not caught.value.detail
+
+
 def test_a_web_page_is_no_registry(registry: FakeRegistry, remote: Remote) -> None:
     registry.before = lambda request: Response("<html>log in", content_type="text/html")
     with pytest.raises(IntegrityError, match="login page"):

@@ -192,7 +192,10 @@ def test_a_damaged_or_hostile_archive_is_told_as_such(tmp_path: Path) -> None:
     short = image(tmp_path / "short.tar", BASE, said=(BASE, b"more"))
     empty = tmp_path / "empty.tar"
     empty.write_bytes(layer({"hello": b""}))
-    for path in (str(cut), junk, out, short, str(empty)):
+    deep = tmp_path / "deep.tar"
+    told = {"manifest.json": b'[{"Config": "c", "Layers": ["l"]}]', "c": b"[" * 100_000, "l": BASE}
+    deep.write_bytes(layer(told))
+    for path in (str(cut), junk, out, short, str(empty), str(deep)):
         with pytest.raises(InputError) as caught:
             compare(good, path, "auto", Silent())
         assert caught.value.cure

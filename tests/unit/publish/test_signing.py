@@ -158,6 +158,17 @@ def test_a_wrong_policy_stops(user, keys, text, says):
         rules_for(NAME)
 
 
+def test_a_policy_that_is_there_and_cannot_be_read_stops(tmp_path, user):
+    settings = tmp_path / "config" / "envbuilder.toml"
+    settings.mkdir()
+    with pytest.raises(InputError, match="Is a directory"):
+        rules_for(NAME)
+    settings.rmdir()
+    settings.symlink_to("gone")
+    with pytest.raises(InputError, match="no such file"):
+        rules_for(NAME)
+
+
 def test_a_document_of_another_image_or_one_too_long_is_not_looked_at(registry):
     remote = Remote.open(f"{registry.host}/team/p40:v1")
     image, other = describe(b"{}", MANIFEST), describe(b"{ }", MANIFEST)

@@ -130,7 +130,9 @@ def test_two_reports_lie_side_by_side(tmp_path: Path) -> None:
     assert CliRunner().invoke(command, ["compare", str(first), str(first), "--json"]).exit_code == 0
 
 
-@pytest.mark.parametrize("text", ["", "{}", "not JSON", '{"command": "audit", "checks": []}'])
+@pytest.mark.parametrize(
+    "text", ["", "{}", "not JSON", "[" * 100_000, "[" + "1" * 5000 + "]", '{"command": "audit", "checks": []}']
+)
 def test_what_is_no_report_is_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "x.json"
     path.write_text(text)

@@ -1,6 +1,7 @@
 """Job files: what they say, that no value of a user's is ever read as code, and that schedulers know every key."""
 
 import json
+import shlex
 import subprocess
 
 import kubernetes_validate
@@ -173,6 +174,7 @@ def test_a_template_cannot_put_in_a_value_unquoted():
         (lambda: image_name("$(x)@sha256:" + "ab" * 32), "digest"),
         (lambda: folder("models", "--model"), "no absolute path"),
         (lambda: folder("/a/../etc", "--model"), "no absolute path"),
+        (lambda: folder("//", "--results"), "all that a host has"),
         (lambda: folder("pvc:Models", "--model"), "no claim"),
         (lambda: folder("pvc:models/../x", "--model"), "no claim"),
         (lambda: folder("/a\udcff", "--model"), "not UTF-8"),
@@ -218,7 +220,10 @@ def test_the_command_writes_the_file_and_names_the_next(tmp_path):
         "--results",
         "/r",
     ]
-    done = CliRunner().invoke(command, [*arguments, "--out", str(tmp_path), "--json"], catch_exceptions=False)
+    done = CliRunner().invoke(
+        command, [*arguments, "--out", str(tmp_path / "my jobs"), "--json"], catch_exceptions=False
+    )
     told = json.loads(done.output)
-    assert told["submit"] == "docker compose -f p40-debian.compose.yaml run --rm train"
-    assert (tmp_path / "p40-debian.compose.yaml").read_text().startswith("# Proves")
+    path = tmp_path / "my jobs" / "p40-debian.compose.yaml"
+    assert shlex.split(told["submit"]) == ["docker", "compose", "-f", str(path), "run", "--rm", "train"]
+    assert path.read_text().startswith("# Proves")
