@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -101,9 +102,9 @@ def _load(path: Path) -> docker.auth.AuthConfig:
             place=Place(str(path)),
             cure="Run as the user whose logins they are.",
         ) from None
-    except (ValueError, AttributeError, TypeError, docker.errors.DockerException) as error:
+    except (ValueError, AttributeError, TypeError, RecursionError, docker.errors.DockerException):
         raise InputError(
-            f"the store of logins is damaged: {type(error).__name__}",
+            "the store of logins is damaged",
             place=Place(str(path)),
             cure="Log in again, or put the file right.",
         ) from None
@@ -121,7 +122,10 @@ def _resolve(auth: docker.auth.AuthConfig, host: str, path: Path) -> dict[str, A
     import docker.errors
 
     try:
-        found = auth.resolve_authconfig(host)
+        with warnings.catch_warnings():
+            # That a helper is missing is told below, once.
+            warnings.simplefilter("ignore")
+            found = auth.resolve_authconfig(host)
     except docker.errors.DockerException as error:
         raise HostError(
             f"the credential helper for {host} fails",

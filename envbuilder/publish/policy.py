@@ -17,8 +17,6 @@ from envbuilder.publish.signing.keys import load_verifier
 from envbuilder.publish.statements import SIGNED, read_statement
 from envbuilder.stack.settings import ImagePolicy, settings_files
 
-# What an image out of a file is called in a policy: the name it bears was given by whoever made the file.
-ARCHIVE = "archive"
 # No signature is longer; a bundle of Sigstore's is some 10 kB.
 LONGEST = 1 << 20
 

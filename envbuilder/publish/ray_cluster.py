@@ -142,8 +142,9 @@ def _want_answer(address: str) -> None:
     try:
         socket.create_connection((host, int(port)), timeout=_CONNECT_SECONDS).close()
     except (OSError, ValueError) as error:
+        why = error.strerror if isinstance(error, OSError) else "that is no HOST:PORT"
         raise HostError(
-            f"nothing answers at {address}: {error}",
+            f"nothing answers at {address}: {why or error}",
             cure="Give the head's HOST:PORT (ray start names it, mostly port 6379), or ray://HOST:10001.",
         ) from None
 

@@ -11,10 +11,11 @@ from envbuilder.publish.attaching import attach, attached
 from envbuilder.publish.evidence import signature
 from envbuilder.publish.export import parts_of
 from envbuilder.publish.layout import Descriptor, read_manifest
-from envbuilder.publish.policy import ARCHIVE, LONGEST, admit, artifact_types, rules_for
+from envbuilder.publish.policy import LONGEST, admit, artifact_types, rules_for
 from envbuilder.publish.remote import Remote
 from envbuilder.publish.signing.interface import Signer
 from envbuilder.report.progress import Progress
+from envbuilder.stack.settings import ARCHIVE
 
 
 def sign_published(reference: str, signer: Signer, progress: Progress) -> str:

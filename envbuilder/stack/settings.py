@@ -6,15 +6,21 @@ business and Debian's mirror apt's; what stands here goes before theirs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal
 
 import platformdirs
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from envbuilder import data
 from envbuilder.stack.fields import Strict, load_model
+
+# What an image out of a file is called in a policy: the name it bears was given by whoever made the file.
+ARCHIVE = "archive"
+# A scheme, a digest, a tag or a blank: what stands in no ``host/repository``.
+_IN_NO_NAME = re.compile(r"://|@|/[^/]*:|\s")
 
 Url = Annotated[str, Field(pattern=r"^(https?|file)://\S+$")]
 
@@ -54,6 +60,16 @@ class ImagePolicy(Strict):
     require: Literal["signed", "nothing"]
     keys: tuple[str, ...] = ()
     identities: tuple[Identity, ...] = ()
+
+    @field_validator("match")
+    @classmethod
+    def _matches_something(cls, pattern: str) -> str:
+        """A pattern that no image's name can match would let every image in without a word."""
+        if _IN_NO_NAME.search(pattern) or not (pattern == ARCHIVE or set("/*?[") & set(pattern)):
+            raise ValueError(
+                f"{pattern!r} matches no image: names are host/repository, without scheme, tag and digest, or {ARCHIVE}"
+            )
+        return pattern
 
 
 class PolicySettings(Strict):

@@ -119,3 +119,10 @@ def test_every_card_is_proven_after_a_pull(
     with pytest.raises(SystemExit) as left:
         run(["pull", pinned, "--verify"])
     assert left.value.code == 0
+
+
+@pytest.mark.parametrize("address", ["nonsense", "127.0.0.1:x"])
+def test_what_is_no_address_of_a_cluster_is_told_without_pythons_words(address: str, capsys: Any) -> None:
+    assert run(["verify", "--ray", address]) == 6
+    said_so = capsys.readouterr().err
+    assert f"nothing answers at {address}: that is no HOST:PORT\n" in said_so

@@ -109,7 +109,17 @@ def test_a_helper_that_fails_is_told(host: Path, tmp_path: Path, monkeypatch: py
     assert "sealed" in str(caught.value.detail)
 
 
-@pytest.mark.parametrize("content", ["{", "[]", '{"auths": {"x.example": {"auth": "###"}}}', '{"auths": 7}'])
+@pytest.mark.filterwarnings("error")
+def test_a_helper_that_is_not_there_is_told_once(host: Path) -> None:
+    store(host / ".docker" / "config.json", {"credsStore": "nowhere"})
+    with pytest.raises(HostError, match="credential helper") as caught:
+        login_for(HOST, "x")
+    assert "docker-credential-nowhere" in str(caught.value.detail)
+
+
+@pytest.mark.parametrize(
+    "content", ["{", "[" * 5000, "[]", '{"auths": {"x.example": {"auth": "###"}}}', '{"auths": 7}']
+)
 def test_a_damaged_store_is_told(host: Path, content: str) -> None:
     path = host / ".docker" / "config.json"
     path.parent.mkdir()

@@ -150,6 +150,10 @@ def test_the_first_pattern_that_matches_counts(user, keys):
         ('[[policy.images]]\nmatch = "*"\nrequire = "singed"\n', "should be 'signed' or 'nothing'"),
         ('[[policy.images]]\nrequire = "signed"\n', "missing"),
         ("[policy]\nimage = []\n", "unknown key"),
+        *(
+            (rule(match=one), "matches no image")
+            for one in ("", "registry.example.org", "https://registry.example.org/*", "a/b:1", "a/b@sha256:*", "a/b ")
+        ),
     ],
 )
 def test_a_wrong_policy_stops(user, keys, text, says):
