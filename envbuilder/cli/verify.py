@@ -115,7 +115,9 @@ def merge_reports(reports: tuple[Path, ...], **given: Any) -> None:
     from envbuilder.report.compare import read_report
     from envbuilder.report.merge import card_of, merge
 
-    cards = [card_of(read_report(path), path.stem) for path in reports]
+    # A file that is named twice is one card all the same.
+    files = {path.resolve(): path for path in reports}
+    cards = [card_of(read_report(path), path.stem) for path in files.values()]
     report = merge(cards, f"{len(cards)} card(s) of {len({card.host for card in cards})} host(s)")
     _present(report, given)
     sys.exit(report.verdict.exit_code)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from envbuilder.errors import InputError, Place
+from envbuilder.report.model import Verdict, check_from_dict
 
 
 @dataclass(frozen=True)
@@ -57,11 +58,31 @@ def read_report(path: Path) -> dict[str, Any]:
             data = json.loads(candidate)
         except (ValueError, RecursionError):
             continue
-        if isinstance(data, dict) and data.get("command") == "verify" and isinstance(data.get("checks"), list):
-            return data
+        if _is_report(data):
+            return dict(data)
     raise InputError(
         "this is no report of verify", place=Place(str(path)), cure="Make one: envbuilder verify --gpu 0 --json > FILE."
     )
+
+
+def _is_report(data: Any) -> bool:
+    """Whether ``data`` holds all that is read of a report; it may come from a host that nobody here knows."""
+    try:
+        for check in data["checks"]:
+            check_from_dict(check)
+        Verdict(data["verdict"])
+        facts = data["facts"]
+        measured = facts.get("measured", {})
+        parts = [measured.get(part, {}) for part in ("ppo", "soak", "trainer")]
+        tables = [facts.get("passport", {}), measured.get("cold start", {})]
+        tables += [part.get(name, {}) for part in parts for name in ("phases s", "memory by module MiB")]
+        return (
+            data["command"] == "verify"
+            and isinstance(data["summary"], str)
+            and all(isinstance(table, dict) for table in tables)
+        )
+    except (LookupError, TypeError, ValueError, AttributeError):
+        return False
 
 
 def compare_reports(first: Mapping[str, Any], second: Mapping[str, Any]) -> Comparison:

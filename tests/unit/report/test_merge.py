@@ -6,6 +6,7 @@ import pytest
 from click.testing import CliRunner
 
 from envbuilder.cli.verify import command
+from envbuilder.errors import InputError
 from envbuilder.report.html import as_html
 from envbuilder.report.merge import CardReport, card_of, merge
 from envbuilder.report.model import Status, Verdict
@@ -97,3 +98,30 @@ def test_a_report_that_names_no_host_is_called_after_its_file():
     plain = report()
     del plain["facts"]["node"]
     assert card_of(plain, "mine").name == "mine GPU 0"
+
+
+def test_a_file_named_twice_is_one_card(tmp_path):
+    path = tmp_path / "one.json"
+    path.write_text(json.dumps(report()))
+    (tmp_path / "link.json").symlink_to(path)
+    done = CliRunner().invoke(command, ["merge", str(path), str(path), str(tmp_path / "link.json"), "--json"])
+    assert json.loads(done.output)["summary"] == "1 of 1 cards proven."
+
+
+@pytest.mark.parametrize(
+    "part",
+    [
+        {"facts": 7}, {"facts": {"passport": "x"}}, {"facts": {"measured": []}}, {"checks": [1]}, {"checks": 1},
+        {"facts": {"measured": {"ppo": 3}}}, {"facts": {"measured": {"soak": {"phases s": 3}}}},
+        {"checks": [{"id": 3}]}, {"checks": [{**FAULT, "status": "?"}]}, {"verdict": "perhaps"}, {"verdict": []},
+        {"summary": 1}, {"command": "audit"},
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("arguments", [["merge"], ["compare", "good.json"]])
+def test_a_damaged_report_is_refused(tmp_path, monkeypatch, part, arguments):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "good.json").write_text(json.dumps(report(checks=[FAULT])))
+    (tmp_path / "bad.json").write_text(json.dumps({**report(), **part}))
+    assert CliRunner().invoke(command, [*arguments, "good.json"]).exit_code in (0, 1, 3)
+    done = CliRunner().invoke(command, [*arguments, "bad.json"])
+    assert (type(done.exception), getattr(done.exception, "message", "")) == (InputError, "this is no report of verify")
