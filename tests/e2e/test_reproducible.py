@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ def user() -> Iterator[str]:
     needed = {"fuse-overlayfs": "fuse-overlayfs", "newuidmap": "uidmap"}
     if missing := [package for program, package in needed.items() if not shutil.which(program)]:
         subprocess.run(["apt-get", "install", "--yes", "--no-install-recommends", *missing], check=True)
-    with another_user("envbuilder-e2e") as name:
+    with another_user(f"envbuilder-{os.getpid()}") as name:
         yield name
 
 
