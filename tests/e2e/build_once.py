@@ -3,6 +3,7 @@
 import json
 import sys
 
+from envbuilder.errors import EnvbuilderError
 from envbuilder.image.buildah import Buildah
 from envbuilder.image.building import build_stack
 from envbuilder.lock.reading import load_lock
@@ -18,7 +19,10 @@ def main(name: str) -> None:
     else:
         stack, gpu = load_stack(name)
         lock = load_lock(stack)
-    built = build_stack(stack, gpu, lock, Buildah(), Silent(), cache=False)
+    try:
+        built = build_stack(stack, gpu, lock, Buildah(), Silent(), cache=False)
+    except EnvbuilderError as error:
+        sys.exit(f"{error}\n{error.detail}")
     layers = [layer.digest for layer in built.image.layers]
     print(json.dumps({"id": built.identity, "stored": built.image.id, "layers": layers, "seconds": built.seconds}))
 
