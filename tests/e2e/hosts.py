@@ -3,6 +3,7 @@
 The link between two of them is the only network they have; nothing of it touches the machine's own.
 """
 
+import contextlib
 import ctypes
 import hashlib
 import json
@@ -172,11 +173,11 @@ class Host:
 
     def fetched(self) -> int:
         """Bytes that wait in the cache for the rest of their file."""
-        return sum(path.stat().st_size for path in self.cache.glob("partial/*"))
+        return _size(self.cache.glob("partial/*"))
 
     def kept(self) -> int:
         """Those, and the bytes of files that came whole."""
-        return self.fetched() + sum(path.stat().st_size for path in self.cache.glob("sha256/*/*"))
+        return self.fetched() + _size(self.cache.glob("sha256/*/*"))
 
     def remove(self) -> None:
         """Take away all of it."""
@@ -206,6 +207,15 @@ def kill(process: subprocess.Popen[str]) -> None:
     os.killpg(process.pid, signal.SIGKILL)
     process.communicate(timeout=60)
     assert process.returncode == -signal.SIGKILL
+
+
+def _size(paths: Iterable[Path]) -> int:
+    """Bytes of the files; one that was moved to its place meanwhile counts there."""
+    total = 0
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            total += path.stat().st_size
+    return total
 
 
 def wait_for(condition, process: subprocess.Popen[str] | None = None, seconds: float = 60) -> None:
