@@ -1,6 +1,7 @@
 """A docker-registry (Debian's package, 2.8) in a namespace, over TLS, with its storage where a test can reach it."""
 
 import json
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
@@ -68,8 +69,9 @@ class RealRegistry:
         return self.folder / "docker/registry/v2/blobs/sha256" / name[:2] / name / "data"
 
     def tampered(self, digest: str) -> AbstractContextManager[None]:
-        """One bit of the blob turned over for a while."""
-        return flipped(self.blob(digest))
+        """One bit of the blob turned over for a while; of a manifest one that the registry can still read."""
+        size = re.match(rb'\{"config":.*?"size":\d*(?=\d)', self.blob(digest).read_bytes()[:4096], re.DOTALL)
+        return flipped(self.blob(digest), size.end() if size else None)
 
     def empty(self) -> None:
         """Remove every blob: the disk may be needed."""
