@@ -9,10 +9,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
-
-import zstandard
-from isal import igzip_lib
+from typing import Any
 
 from envbuilder import __version__, data
 from envbuilder.audit.image import is_archive, is_layout, open_image
@@ -26,12 +23,12 @@ from envbuilder.image.scratch import scratch
 from envbuilder.image.uv_version import uv_version
 from envbuilder.publish.differing import Difference, file_differences, setting_differences
 from envbuilder.publish.filetable import FileTable
+from envbuilder.publish.layer_bytes import chunks_of
 from envbuilder.publish.recorded import Recorded, find_recipe, read_recorded
 from envbuilder.report.model import Confidence, Finding, Report, Severity, Table, Verdict
 from envbuilder.report.progress import Progress
 
 DIGEST_EQUAL, CONTENT_EQUAL, DIFFERENT = "digest-equal", "content-equal", "different"
-_CHUNK = 1 << 20
 # Of each kind of difference: how many are shown, and how many stand in the JSON.
 _SHOWN, _LISTED = 8, 1000
 
@@ -202,7 +199,7 @@ def _read(image: Image, table: FileTable, progress: Progress) -> None:
             for diff_id, stream in zip(image.config["rootfs"]["diff_ids"], layers, strict=False):
                 progress.item(diff_id)
                 # An archive is read whole: only so is it known that its layers are those of its configuration.
-                table.add_layer(diff_id, _chunks(stream, image.reference), image.reference)
+                table.add_layer(diff_id, chunks_of(stream, image.reference), image.reference)
     else:
         contents = image.engine.contents(image.info)
         for known, chunks in contents.layers(lambda diff_id: not table.holds(diff_id)):
@@ -214,18 +211,6 @@ def _read(image: Image, table: FileTable, progress: Progress) -> None:
         raise InputError(
             f"this image lacks the layer {missing[0]}", place=Place(image.reference), cure="Save or pull it again."
         )
-
-
-def _chunks(stream: IO[bytes], subject: str) -> Iterator[bytes]:
-    try:
-        while chunk := stream.read(_CHUNK):
-            yield chunk
-    except (OSError, EOFError, igzip_lib.IsalError, zstandard.ZstdError) as error:  # type: ignore[misc]  # its stub calls the class a value
-        raise InputError(
-            f"a layer of this image cannot be unpacked: {error}",
-            place=Place(subject),
-            cure="Save or pull the image again.",
-        ) from error
 
 
 def _row(difference: Difference) -> dict[str, str]:

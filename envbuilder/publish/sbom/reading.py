@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
 import posixpath
 import re
 from functools import lru_cache
 from pathlib import Path
 from typing import IO
 
-from envbuilder.audit.image import is_archive, is_layout, read_archive, read_layout
+from envbuilder.audit.image import is_archive, is_layout, open_image, read_archive, read_layout
 from envbuilder.audit.store import read_image
-from envbuilder.errors import HostError, InputError, Place
+from envbuilder.errors import HostError, InputError, IntegrityError, Place
 from envbuilder.image.choose import choose_engine
+from envbuilder.publish.installing import diff_ids_of
+from envbuilder.publish.layer_bytes import chunks_of
 from envbuilder.report.progress import Progress
 
 # What is opened: the databases, licences and what the image says of itself. Everything else counts by its path alone.
@@ -109,12 +112,14 @@ def read_contents(target: str, reading: Reading, progress: Progress, engine: str
     """Give the image ``target`` (an archive, an OCI layout, the name of an image in a local store) to ``reading``.
 
     ``engine`` is the one whose store is meant, empty for any. The digest of the configuration comes back. Raises
-    InputError when there is no such image or it is damaged.
+    InputError when there is no such image or it is damaged, IntegrityError when a layer is not the configuration's.
     """
     path = Path(target)
     if path.is_dir() and is_layout(path):
+        _check_layers(path, progress)
         return read_layout(path, reading, progress)
     if path.is_file() and is_archive(path):
+        _check_layers(path, progress)
         return read_archive(path, reading, progress)
     digest = None if path.is_file() else read_image(target, reading, progress, engine)
     if digest is None:
@@ -124,6 +129,23 @@ def read_contents(target: str, reading: Reading, progress: Progress, engine: str
             cure="Give a stack, the name of an image in the local store, an image archive or an OCI layout.",
         )
     return _as_published(digest, progress)
+
+
+def _check_layers(path: Path, progress: Progress) -> None:
+    """The bill names the image by the digest of its configuration, which names each layer by its hash."""
+    progress.stage(f"hash the layers of {path}")
+    with open_image(path) as (config, layers):
+        for diff_id, stream in zip(diff_ids_of(config), layers, strict=True):
+            found = hashlib.sha256()
+            for chunk in chunks_of(stream, str(path)):
+                found.update(chunk)
+            if f"sha256:{found.hexdigest()}" != diff_id:
+                raise IntegrityError(
+                    "a layer of this image is not what its configuration says it is",
+                    place=Place(str(path)),
+                    cure="It was changed or damaged on the way: take it anew, and do not use this one.",
+                    detail=f"layer  {diff_id}\nfile   sha256:{found.hexdigest()}",
+                )
 
 
 def _as_published(digest: str, progress: Progress) -> str:

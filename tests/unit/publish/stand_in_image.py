@@ -1,5 +1,6 @@
 """A made-up image: a docker archive with the package databases of two Debian packages, some distributions, conda."""
 
+import hashlib
 import io
 import json
 import tarfile
@@ -8,7 +9,6 @@ from envbuilder.lock.model import BaseImage, CondaArtifact, DebArtifact, DebianB
 
 SITE = "opt/venv/lib/python3.11/site-packages"
 LOCK = "sha256:" + "1" * 64
-CONFIG = b'{"architecture": "amd64", "os": "linux"}'
 
 STATUS = """\
 Package: libdemo1
@@ -145,6 +145,10 @@ def tar_of(content):
 def archive(path, content):
     """Write a docker archive of one layer to ``path``."""
     manifest = [{"Config": "config.json", "Layers": ["layer.tar"]}]
-    parts = {"manifest.json": json.dumps(manifest).encode(), "config.json": CONFIG, "layer.tar": tar_of(content)}
+    layer = tar_of(content)
+    rootfs = {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(layer).hexdigest()}"]}
+    config = {"architecture": "amd64", "os": "linux", "rootfs": rootfs}
+    parts = {name: json.dumps(said).encode() for name, said in (("manifest.json", manifest), ("config.json", config))}
+    parts["layer.tar"] = layer
     path.write_bytes(tar_of(parts))
     return str(path)
