@@ -112,12 +112,22 @@ def merge_reports(reports: tuple[Path, ...], **given: Any) -> None:
     Example:
       envbuilder verify merge results/verify/*.json --html hosts.html
     """
+    from envbuilder.errors import InputError, Place
     from envbuilder.report.compare import read_report
     from envbuilder.report.merge import card_of, merge
 
     # A file that is named twice is one card all the same.
     files = {path.resolve(): path for path in reports}
     cards = [card_of(read_report(path), path.stem) for path in files.values()]
+    first: dict[str, Path] = {}
+    for card, path in zip(cards, files.values(), strict=True):
+        uuid = card.passport.get("uuid")
+        if uuid and first.setdefault(uuid, path) is not path:
+            raise InputError(
+                f"this report and {first[uuid]} are of one card ({uuid}), which would count as two",
+                place=Place(str(path)),
+                cure="Give one report of each card: the one that is to count.",
+            )
     report = merge(cards, f"{len(cards)} card(s) of {len({card.host for card in cards})} host(s)")
     _present(report, given)
     sys.exit(report.verdict.exit_code)

@@ -108,6 +108,14 @@ def test_a_file_named_twice_is_one_card(tmp_path):
     assert json.loads(done.output)["summary"] == "1 of 1 cards proven."
 
 
+def test_two_reports_of_one_card_are_not_two_cards(tmp_path):
+    for name in ("one", "copy"):
+        (tmp_path / f"{name}.json").write_text(json.dumps(report(node=name, uuid="GPU-1")))
+    done = CliRunner().invoke(command, ["merge", str(tmp_path / "one.json"), str(tmp_path / "copy.json")])
+    assert isinstance(done.exception, InputError)
+    assert "one.json are of one card (GPU-1)" in done.exception.message
+
+
 @pytest.mark.parametrize(
     "part",
     [
