@@ -36,9 +36,14 @@ from tests.python_index import Index
 
 TORCH = f"torch-2.6.0+cu118-{stand_ins.TORCH_TAG}.whl"
 CUDA_DEBS = ("nvidia-cuda-toolkit", "nvidia-cuda-dev", "libnvvm4", "libcudart11.0")
-DEVEL = r"""
+# p40-debian's base has the user that p40's Dockerfile makes.
+RUNTIME = """
 FROM scratch
 ADD rootfs.tar /
+RUN userdel --remove trainer
+"""
+DEVEL = rf"""
+{RUNTIME}
 RUN --mount=type=bind,from=debs,target=/mnt set -e; \
     for deb in /mnt/*.deb; do dpkg-deb --fsys-tarfile $deb \
       | tar -x -C / --exclude=*_static*.a --exclude=./usr/share/* --exclude=*/compute-sanitizer/*; done; \
@@ -141,9 +146,7 @@ def _images(world: World) -> None:
     world.layouts["stand-in/devel"] = world.layout(
         "devel", DEVEL, world.folder / "contexts" / "devel", debs=debs_folder
     )
-    world.layouts["stand-in/runtime"] = world.layout(
-        "runtime", "FROM scratch\nADD rootfs.tar /\n", world.folder / "contexts" / "runtime"
-    )
+    world.layouts["stand-in/runtime"] = world.layout("runtime", RUNTIME, world.folder / "contexts" / "runtime")
     program = world.folder / "contexts" / "installer" / "micromamba"
     program.parent.mkdir()
     program.write_text(stand_ins.MICROMAMBA)
