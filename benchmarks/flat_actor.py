@@ -6,4 +6,5 @@ from envbuilder.train.step import wrapping
 
 wrapping.install = lambda: None
 
+# After the line above, which it must find, and for what it does when it is imported.
 import envbuilder.train.external_lib  # noqa: E402, F401  # installs everything else

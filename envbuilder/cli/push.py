@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from envbuilder.cli.image_options import image_options
 from envbuilder.cli.sign import open_signer, signing_options
 
 if TYPE_CHECKING:
@@ -17,9 +18,7 @@ if TYPE_CHECKING:
 @click.command(name="push")
 @click.argument("stack")
 @click.argument("where", metavar="REF|ssh://[USER@]HOST[:PORT]")
-@click.option("--target", type=click.Choice(["runtime", "devel"]), default="runtime", help="Which image of the stack.")
-@click.option("--slim", is_flag=True, help="The slim image.")
-@click.option("--engine", type=click.Choice(["auto", "docker", "buildah"]), default="auto", help="Whose image.")
+@image_options
 @signing_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(

@@ -6,15 +6,14 @@ from pathlib import Path
 
 import click
 
+from envbuilder.cli.image_options import image_options
 from envbuilder.cli.sign import open_signer, signing_options
 
 
 @click.command(name="save")
 @click.argument("stack")
 @click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
-@click.option("--target", type=click.Choice(["runtime", "devel"]), default="runtime", help="Which image of the stack.")
-@click.option("--slim", is_flag=True, help="The slim image.")
-@click.option("--engine", type=click.Choice(["auto", "docker", "buildah"]), default="auto", help="Whose image.")
+@image_options
 @signing_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def command(

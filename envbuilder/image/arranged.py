@@ -78,7 +78,7 @@ def arranged(archive: Archive) -> Archive:
 def published_config(body: bytes, diff_ids: list[str]) -> bytes:
     """An image's configuration for layers of these digests, without what only its store knows."""
     config: dict[str, Any] = json.loads(body)
-    noted = [step for step in config.get("history") or () if _MADE_OF.fullmatch(step.get("comment", ""))]
+    noted = [step for step in config.get("history") or () if _MADE_OF.fullmatch(step.get("comment") or "")]
     if not noted and config["rootfs"]["diff_ids"] == diff_ids:
         return body
     for step in noted:

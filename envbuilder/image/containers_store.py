@@ -50,7 +50,11 @@ class StoredContents:
 
         Raises IntegrityError when a layer that must be arranged for it is damaged.
         """
-        return published_config(self._config, [layer.diff_id() for layer in self._layers])
+        diff_ids = [layer.diff_id() for layer in self._layers]
+        try:
+            return published_config(self._config, diff_ids)
+        except (*_DAMAGED, AttributeError, RecursionError) as error:
+            raise _unreadable(self._root, error) from error
 
     def unknown(self) -> int:
         """Bytes that ``config`` has to hash the first time, because their storage wrote them in its own way."""

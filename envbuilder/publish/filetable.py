@@ -98,7 +98,7 @@ class FileTable:
         digest = f"sha256:{stream.digest.hexdigest()}"
         if diff_id is None:
             for table in ("entry", "mark"):
-                self._execute(f"UPDATE OR REPLACE {table} SET layer = ? WHERE layer = ?", (digest, key))  # noqa: S608
+                self._execute(f"UPDATE OR REPLACE {table} SET layer = ? WHERE layer = ?", (digest, key))  # noqa: S608  # the names in it are our own
         elif digest != diff_id:
             raise IntegrityError(
                 f"a layer of this image has other bytes than its digest {diff_id}",
@@ -127,13 +127,13 @@ class FileTable:
             # A second name of a file: as good as the file itself.
             target = _text("/".join(part for part in member.linkname.split("/") if part not in ("", ".")))
             self._execute(
-                f"INSERT OR REPLACE INTO entry SELECT layer, ?, {_COLUMNS} FROM entry WHERE layer = ? AND path = ?",  # noqa: S608
+                f"INSERT OR REPLACE INTO entry SELECT layer, ?, {_COLUMNS} FROM entry WHERE layer = ? AND path = ?",  # noqa: S608  # the names in it are our own
                 (path, layer, target),
             )
         else:
             entry = _entry(archive, member, path)
             values = [getattr(entry, column) for column in _COLUMNS.split(", ")]
-            self._execute(f"INSERT OR REPLACE INTO entry VALUES ({', '.join('?' * 11)})", (layer, path, *values))  # noqa: S608
+            self._execute(f"INSERT OR REPLACE INTO entry VALUES ({', '.join('?' * 11)})", (layer, path, *values))  # noqa: S608  # the names in it are our own
 
     def stack(self, image: str, diff_ids: Sequence[str]) -> None:
         """Make the table ``image`` of what is seen when the layers lie on one another, the first at the bottom."""
@@ -143,25 +143,25 @@ class FileTable:
             for path, kind in self._rows("SELECT path, kind FROM mark WHERE layer = ?", (layer,)):
                 self._remove_below(image, path)
                 if kind == _DELETED:
-                    self._execute(f"DELETE FROM {image} WHERE path = ?", (path,))  # noqa: S608
-            covered = f"SELECT i.path FROM {image} i JOIN entry e ON e.layer = ? AND e.path = i.path "  # noqa: S608
+                    self._execute(f"DELETE FROM {image} WHERE path = ?", (path,))  # noqa: S608  # the names in it are our own
+            covered = f"SELECT i.path FROM {image} i JOIN entry e ON e.layer = ? AND e.path = i.path "  # noqa: S608  # the names in it are our own
             for (path,) in self._rows(covered + "WHERE i.kind = 'folder' AND e.kind != 'folder'", (layer,)):
                 self._remove_below(image, path)
             self._execute(
-                f"INSERT OR REPLACE INTO {image} SELECT path, {_COLUMNS} FROM entry WHERE layer = ?",  # noqa: S608
+                f"INSERT OR REPLACE INTO {image} SELECT path, {_COLUMNS} FROM entry WHERE layer = ?",  # noqa: S608  # the names in it are our own
                 (layer,),
             )
         self._execute("COMMIT")
 
     def _remove_below(self, image: str, path: str) -> None:
         if path:
-            self._execute(f"DELETE FROM {image} WHERE path > ? AND path < ?", (f"{path}/", f"{path}0"))  # noqa: S608
+            self._execute(f"DELETE FROM {image} WHERE path > ? AND path < ?", (f"{path}/", f"{path}0"))  # noqa: S608  # the names in it are our own
         else:
-            self._execute(f"DELETE FROM {image}")  # noqa: S608
+            self._execute(f"DELETE FROM {image}")  # noqa: S608  # the names in it are our own
 
     def count(self, image: str) -> int:
         """How many paths an image shows."""
-        return int(self._rows(f"SELECT count(*) FROM {image}")[0][0])  # noqa: S608
+        return int(self._rows(f"SELECT count(*) FROM {image}")[0][0])  # noqa: S608  # the names in it are our own
 
     def differing(self, first: str, second: str) -> Iterator[tuple[str, Entry | None, Entry | None]]:
         """Every path that is not the same in both, with what each image has there, in the order of the paths."""
@@ -169,7 +169,7 @@ class FileTable:
         sides = [", ".join(f"{side}.{column}" for column in columns) for side in ("a", "b")]
         unlike = " OR ".join(f"a.{column} IS NOT b.{column}" for column in columns)
         one, two = (
-            f"SELECT x.path, {', '.join(sides)} FROM {image} x LEFT JOIN {first} a ON a.path = x.path "  # noqa: S608
+            f"SELECT x.path, {', '.join(sides)} FROM {image} x LEFT JOIN {first} a ON a.path = x.path "  # noqa: S608  # the names in it are our own
             f"LEFT JOIN {second} b ON b.path = x.path WHERE "
             for image in (first, second)
         )

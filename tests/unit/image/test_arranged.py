@@ -155,7 +155,15 @@ def test_a_configuration_leaves_without_the_names_of_its_store() -> None:
 def test_a_configuration_with_nothing_to_change_keeps_its_very_bytes() -> None:
     body = json.dumps(json.loads(config(["sha256:a"], "buildkit.dockerfile.v0")), indent=3).encode()
     assert published_config(body, ["sha256:a"]) == body
-    assert published_config(b'{"rootfs": {"diff_ids": []}}', []) == b'{"rootfs": {"diff_ids": []}}'
+    for body in (b'{"rootfs": {"diff_ids": []}}', b'{"rootfs": {"diff_ids": []}, "history": [{"comment": null}]}'):
+        assert published_config(body, []) == body
+
+
+@pytest.mark.parametrize("body", [b"{}", b"[]", b'{"rootfs": {"diff_ids": []}, "history": [3]}', b"[" * 100_000, b"{"])
+def test_a_configuration_that_is_none_is_told(tmp_path: Path, body: bytes) -> None:
+    store(tmp_path, tar_of(BY_FOLDER))
+    with pytest.raises(HostError, match="cannot be read"):
+        StoredContents(tmp_path, "it", body).config()
 
 
 def store(root: Path, layer: bytes) -> StoredContents:
