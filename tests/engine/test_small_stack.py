@@ -61,7 +61,8 @@ def test_nothing_changed_nothing_built(built, small, buildah):
     again = build_stack(*small, buildah, heard)
     assert not again.anew
     assert again.image.id == built[0].image.id
-    assert heard.stages == []
+    # Tests in another process build an image of this name too, in a store of their own but with the same cache.
+    assert [stage for stage in heard.stages if not stage.startswith("another build of ")] == []
 
 
 def test_the_same_lock_gives_the_same_digest(built, small, buildah, other_cache):
